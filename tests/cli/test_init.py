@@ -142,7 +142,7 @@ def test_a_bundle_s_models_are_called_where_the_table_or_a_flag_says(tmp_path, m
         (("--model", "gpt-4o", "--price", "gpt-4o=1"), "--price: expected MODEL=INPUT/OUTPUT"),
         (("--model", "gpt-4o", "--price", "gpt-4o=1/-2"), "--price: expected MODEL=INPUT/OUTPUT"),
         (("--model", "gpt-4o", "--key", "gpt-4o=sk-1"), "and not the key itself"),
-        (("--model", "gpt-4o", "--quality", "95"), "--quality: expected a number from 0 to 1"),
+        (("--model", "gpt-4o", "--quality", "95"), "--quality: expected a share above 0"),
     ],
 )
 def test_wrong_flags_are_one_line_and_nothing_is_written(tmp_path, flags, said):

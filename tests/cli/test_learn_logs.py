@@ -158,6 +158,20 @@ def test_the_quality_that_was_measured_is_what_route_keeps(folder):
         assert routed["tradeoff"] == measured[f"{quality:.2f}"]
 
 
+def test_the_quality_that_was_asked_of_learn_is_kept_by_what_follows(folder, tmp_path):
+    asked = answer("learn", folder / "bank.csv", "--quality", 0.755, "--out", tmp_path / "cheap")
+    tradeoff = asked["change"]["tradeoffs"]["0.755"]
+    assert answer(*shlex.split(asked["next"][0])[1:])["tradeoff"] == tradeoff
+    assert answer("route", tmp_path / "cheap", "Hi", "--quality", 1)["tradeoff"] < tradeoff
+    assert answer("evaluate", tmp_path / "cheap", folder / "bank.csv")["judgement"]["quality"] == 0.755
+    grown = answer("learn", folder / "clinic.csv", "--with", tmp_path / "cheap", "--out", tmp_path / "grown")
+    assert (grown["judgement"]["quality"], grown["change"]["quality"]) == (0.755, 0.755)
+    flags = [text for name in ("small", "large") for text in ("--model", f"{name}=http://localhost:1/v1")]
+    prices = [text for name in ("small", "large") for text in ("--price", f"{name}=0/0")]
+    answer("init", "--bundle", tmp_path / "cheap", *flags, *prices, "--out", tmp_path / "gateway.yaml")
+    assert answer("show", tmp_path / "gateway.yaml")["quality"] == 0.755
+
+
 def test_learning_together_is_learning_from_all_rows_and_growing_adds_the_same(folder, tmp_path):
     logs = (f"bank={folder}/bank.csv", f"clinic={folder}/clinic.csv")
     together = answer("learn", *logs, "--set", "bayes.cells=0,0", "--out", tmp_path / "both")

@@ -11,14 +11,14 @@ import typer
 from rich.markup import escape
 
 from fedrouter.cli.output import Json, Voice, quoted
+from fedrouter.cli.router.verdict import Quality, quality_of
 from fedrouter.data.prices import PriceTable, TokenPrice, price_table, read_prices
 from fedrouter.errors import BadInput, MissingExtra
 from fedrouter.files import PUBLIC, write_new
 
 if TYPE_CHECKING:
+    from fedrouter.bundle import Bundle
     from fedrouter.gateway.config import Upstream
-
-DEFAULT_QUALITY = 0.95
 
 
 def init(
@@ -41,14 +41,14 @@ def init(
         tuple[str, Path] | None,
         typer.Option("--from", metavar="litellm FILE", help="Models, prices and aliases of a LiteLLM config."),
     ] = None,
-    quality: Annotated[
-        float, typer.Option("--quality", help="Share of the best model's accuracy to keep.")
-    ] = DEFAULT_QUALITY,
+    quality: Quality = None,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the gateway.")] = 8080,
     listed: Annotated[bool, typer.Option("--list", help="Print the table of prices and exit.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a commented config for the gateway."""
+    from fedrouter.bundle import load
+
     voice, table = Voice(as_json), price_table()
     if listed:
         _list(voice, table)
@@ -61,13 +61,14 @@ def init(
         raise BadInput(f"{out}: already exists and is not overwritten; choose another file with --out")
     if not out.parent.is_dir():
         raise BadInput(f"{out.parent}: no such folder")
+    saved = None if bundle is None else load(bundle)
     given, variables = read_prices(prices or ()), _variables(keys or ())
     aliases: dict[str, str] = {}
     if source is not None:
         wanted, aliases = _imported(voice, source, given, table)
         wanted += [_upstream(text, given, variables, table) for text in models or ()]
-    elif bundle is not None:
-        wanted = _of_bundle(bundle, models or (), given, variables, table)
+    elif saved is not None:
+        wanted = _of_bundle(saved, models or (), given, variables, table)
     elif models:
         wanted = [_upstream(text, given, variables, table) for text in models]
     else:
@@ -75,8 +76,7 @@ def init(
             "init: expected --model NAME (repeat it), --bundle BUNDLE or --from litellm FILE; `fedrouter init --list` "
             "prints the known names"
         )
-    if not 0 <= quality <= 1:
-        raise BadInput(f"--quality: expected a number from 0 to 1, got {quality:g}")
+    quality = quality_of(quality, saved)
     names = [model.name for model in wanted]
     if twice := [name for name in names if names.count(name) > 1]:
         raise BadInput(f"--model {twice[0]}: given twice")
@@ -185,14 +185,13 @@ def _imported(
 
 
 def _of_bundle(
-    path: Path, models: Sequence[str], given: dict[str, TokenPrice], variables: dict[str, str], table: PriceTable
+    saved: Bundle, models: Sequence[str], given: dict[str, TokenPrice], variables: dict[str, str], table: PriceTable
 ) -> list[Upstream]:
     """The models of a bundle's pool: those of the table at their providers, the others where --model says."""
-    from fedrouter.bundle import load
     from fedrouter.gateway.starter import listed_upstream, own_upstream
 
     addresses = {name: address for name, _, address in (text.partition("=") for text in models)}
-    pool, found, missing = load(path).router.pool, [], []
+    path, pool, found, missing = saved.path, saved.router.pool, [], []
     if extra := [name for name in addresses if name not in pool]:
         raise BadInput(f"--model {extra[0]}: not in the pool of {path}: {', '.join(pool.names)}")
     for model in pool:

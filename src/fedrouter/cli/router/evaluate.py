@@ -11,12 +11,11 @@ from fedrouter.cli.output import BundlePath, Json, Voice, quoted
 from fedrouter.cli.router.saved import is_store, read_logs, read_traffic
 from fedrouter.cli.router.verdict import (
     PER,
-    QUALITY,
     Quality,
-    checked_quality,
     document_of,
     draw,
     judged,
+    quality_of,
     say_verdict,
     suggested,
 )
@@ -38,7 +37,7 @@ def evaluate(
     log: Annotated[
         str, typer.Argument(metavar="LOG", help="Table or log of evaluations, or a gateway's store (sqlite:///PATH).")
     ],
-    quality: Quality = QUALITY,
+    quality: Quality = None,
     max_cost: Annotated[float | None, typer.Option("--max-cost", help="Mean US dollars a query may cost.")] = None,
     min_accuracy: Annotated[float | None, typer.Option("--min-accuracy", help="Mean accuracy to reach.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="File for a picture of the frontier: .png or .svg.")] = None,
@@ -49,7 +48,6 @@ def evaluate(
     from fedrouter.report.style import require_matplotlib
 
     voice = Voice(as_json)
-    checked_quality(quality)
     if max_cost is not None and min_accuracy is not None:
         raise BadInput("evaluate: expected one target: --max-cost or --min-accuracy, or --quality")
     if out is not None:
@@ -57,6 +55,7 @@ def evaluate(
         if out.suffix not in PICTURES or not out.parent.is_dir():
             raise BadInput(f"--out {out}: expected a file in an existing folder, named {' or '.join(PICTURES)}")
     saved = load(bundle)
+    quality = quality_of(quality, saved)
     read = read_traffic(saved, log) or read_logs(voice, {"log": log}, saved)[0]
     known = [name in saved.router.pool for name in read.rows.pool.names]
     rows = read.rows.over(saved.router.pool)

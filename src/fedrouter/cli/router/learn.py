@@ -14,13 +14,12 @@ from fedrouter.cli.output import Json, Voice, bars, quoted
 from fedrouter.cli.protocol_options import SetOption
 from fedrouter.cli.router.saved import Log, is_store, named, read_logs
 from fedrouter.cli.router.verdict import (
-    QUALITY,
     Quality,
-    checked_quality,
     document_of,
     draw,
     judged,
     measured_tradeoffs,
+    quality_of,
     say_models,
     say_verdict,
 )
@@ -64,7 +63,7 @@ def learn(
     encoder: Annotated[
         str | None, typer.Option("--encoder", help="Whose embeddings; default: those in the file, or static.")
     ] = None,
-    quality: Quality = QUALITY,
+    quality: Quality = None,
     dask: Annotated[
         str | None, typer.Option("--dask", metavar="ADDRESS", help="Read the files on a Dask cluster's workers.")
     ] = None,
@@ -79,9 +78,9 @@ def learn(
     from fedrouter.federation.families.bayes import BayesSettings
 
     voice = Voice(as_json)
-    checked_quality(quality)
     refuse_existing(out)
     saved = None if grown is None else load(grown)
+    quality = quality_of(quality, saved)
     if saved is None and without:
         raise BadInput("--without: expected --with BUNDLE, from which the log is subtracted")
     if saved is not None and (router or paper or changes or encoder):
@@ -99,7 +98,7 @@ def learn(
                 "a gateway's store is learned from by bayes with its own embeddings; leave the other options out, or "
                 "learn from a file: fedrouter log --out FILE"
             )
-        _from_store(voice, saved, sources, out)
+        _from_store(voice, saved, sources, out, quality)
         return
     if dask and (saved is not None or (router or DEFAULT) != DEFAULT):
         raise BadInput("--dask: only a new router bayes is learned so; leave out --with and --router")
@@ -299,16 +298,17 @@ def _conclude(
     from fedrouter.bundle import save
     from fedrouter.growth import learner
 
+    change = {**provenance.change, "quality": quality}
     document: dict[str, Any] = {"verdict": "none: no log was added", "judgement": None, "figure": None}
     if read.rows is not None:
         parent = None if saved is None else saved.router
         verdict, outcomes = judged(read.rows, learner(router, settings, SEED, read.rows, parent), quality)
-        tradeoffs = measured_tradeoffs(outcomes)
-        provenance = replace(provenance, change={**provenance.change, "tradeoffs": tradeoffs})
+        change["tradeoffs"] = measured_tradeoffs(outcomes, quality)
         say_verdict(voice, verdict)
         document = document_of(verdict) | {"figure": None}
     encoder = read.encoder if saved is None else saved.encoder
     assert encoder is not None
+    provenance = replace(provenance, change=change)
     save(out, router, encoder, provenance)
     if read.rows is not None and (figure := draw(voice, verdict, out.with_name(f"{out.name}.png"))):
         document["figure"] = str(figure)
@@ -343,7 +343,7 @@ def next_steps(encoder: str, out: Path) -> list[str]:
     return [f"fedrouter show {quoted(out)}"]
 
 
-def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], out: Path) -> None:
+def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], out: Path, quality: float) -> None:
     """The router of all evidence in a gateway's store, also of rows that were deleted since, beside a bundle."""
     from fedrouter.bundle import Provenance, save
     from fedrouter.learning.learner import learned_router
@@ -365,7 +365,7 @@ def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], 
         encoder = encoder_in(store) if saved is None else saved.encoder
         router, rows, until = learned_router(store, encoder, base)
     entry = {"name": owner, "rows": rows, "learnt_until": until}
-    change = {"verb": "learn", "family": router.family, "rows": rows, "learnt_until": until}
+    change = {"verb": "learn", "family": router.family, "rows": rows, "learnt_until": until, "quality": quality}
     if saved is None or base is None:
         provenance = Provenance("log", "", 0, 1, [entry], {}, change=change)
     else:

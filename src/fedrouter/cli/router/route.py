@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from fedrouter.cli.output import BundlePath, Json, Voice
-from fedrouter.cli.router.verdict import QUALITY, Quality, checked_quality
+from fedrouter.cli.router.verdict import Quality, quality_of
 from fedrouter.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def route(
     bundle: BundlePath,
     text: Annotated[str, typer.Argument(help="The query.")],
-    quality: Quality = QUALITY,
+    quality: Quality = None,
     tradeoff: Annotated[
         float | None, typer.Option("--tradeoff", help="λ instead: accuracy you would give up to save a dollar.")
     ] = None,
@@ -30,11 +30,11 @@ def route(
     from fedrouter.estimates import checked_tradeoff
 
     voice = Voice(as_json)
-    checked_quality(quality)
     tradeoff = None if tradeoff is None else checked_tradeoff(tradeoff)
     if not text.strip():
         raise BadInput("text: expected a query, got nothing")
     saved = load(bundle)
+    quality = quality_of(quality, saved)
     encoder = open_encoder(saved.encoder.name)
     saved.encoder.require(encoder.identity(), str(bundle))
     embedding = encoder.encode([text])

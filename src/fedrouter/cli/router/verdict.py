@@ -13,21 +13,28 @@ from fedrouter.cli.output import Bars, Voice, bars
 from fedrouter.errors import BadInput, MissingExtra
 
 if TYPE_CHECKING:
+    from fedrouter.bundle import Bundle
     from fedrouter.data.overview import ModelRows
     from fedrouter.evaluations import Evaluations, Floats
     from fedrouter.frontier import Verdict
     from fedrouter.frontier.outcomes import Learned, Outcomes
 
 QUALITY = 0.95
-Quality = Annotated[float, typer.Option("--quality", help="Share of the best model's accuracy to keep.")]
+Quality = Annotated[
+    float | None,
+    typer.Option("--quality", help="Share of the best model's accuracy to keep; default: the bundle's, or 0.95."),
+]
 QUALITIES = [round(0.8 + 0.01 * step, 2) for step in range(21)]
-"""A bundle keeps the λ that was measured for each of these."""
+"""A bundle keeps the λ that was measured for each of these, and for the one that was asked for."""
 PER = 1000
 MOST_TRADEOFF = 1e6
 """With a larger λ a thousandth of a cent outweighs any accuracy."""
 
 
-def checked_quality(quality: float) -> float:
+def quality_of(quality: float | None, saved: Bundle | None) -> float:
+    """The quality to keep: what was given, or what the bundle was learned for."""
+    if quality is None:
+        return QUALITY if saved is None else float(saved.manifest["change"].get("quality", QUALITY))
     if not 0 < quality <= 1:
         raise BadInput(f"--quality: expected a share above 0 and at most 1, got {quality:g}")
     return quality
@@ -60,13 +67,16 @@ def _followed(learn: Callable[[Evaluations], Learned], shown: Bars, routers: int
     return follow
 
 
-def measured_tradeoffs(outcomes: Outcomes | None) -> dict[str, float]:
-    """The λ that keeps each quality."""
+def measured_tradeoffs(outcomes: Outcomes | None, asked: float) -> dict[str, float]:
+    """The λ that keeps each quality, also the one that was asked for."""
     if outcomes is None:
         return {}
-    places = {quality: outcomes.of_quality(quality)[0] for quality in QUALITIES}
+    places = {quality: outcomes.of_quality(quality)[0] for quality in sorted({*QUALITIES, asked})}
     # Six digits, since those behind them depend on the processor.
-    return {f"{quality:.2f}": float(f"{outcomes.tradeoffs[place]:.6g}") for quality, place in places.items()}
+    return {
+        f"{quality:.2f}" if quality in QUALITIES else f"{quality}": float(f"{outcomes.tradeoffs[place]:.6g}")
+        for quality, place in places.items()
+    }
 
 
 def say_verdict(voice: Voice, verdict: Verdict) -> None:
