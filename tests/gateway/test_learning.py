@@ -163,6 +163,27 @@ def test_feedback_takes_the_id_of_the_answer_itself(start, config):
         assert gateway.http.post("/v1/feedback", json=wrong).status_code in (400, 404)
 
 
+def test_an_id_that_an_upstream_gave_twice_is_refused_unless_only_one_of_the_answers_is_the_keys(start, config):
+    gateway = start(config)
+    first = gateway.chat(SQL)
+    _, token = gateway.store.create_key("other")
+    other = {"authorization": f"Bearer {token}"}
+    second = gateway.chat(SQL, headers=other)
+    assert first.json()["id"] == second.json()["id"]
+
+    def send(value, headers=None, **which):
+        return gateway.http.post("/v1/feedback", json={"score": value, **which}, headers=headers)
+
+    refused = send(0.0, id=first.json()["id"])  # an admin key may score both
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "ambiguous_id")
+    assert "decision_id" in refused.json()["error"]["message"]
+    assert send(0.25, other, id=second.json()["id"]).json()["decision_id"] == gateway.record(second).id
+    third = gateway.chat(SQL, headers=other)
+    assert send(1.0, other, id=third.json()["id"]).status_code == 409
+    assert send(1.0, other, decision_id=gateway.record(third).id).status_code == 200
+    assert [gateway.record(each).score for each in (first, second, third)] == [None, 0.25, 1.0]
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("api", ["chat", "responses", "messages", "completions"])
 def test_the_answer_of_every_api_can_be_scored_by_its_own_id(start, config, api, streamed):

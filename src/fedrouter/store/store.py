@@ -99,15 +99,14 @@ class Store(Agreements, Keys):
             row = connection.execute(select(*FIELDS).where(DECISIONS.c.id == decision_id)).one_or_none()
         return None if row is None else Record(*row)
 
-    def decision_of(self, answer: str, key: str | None = None) -> str | None:
-        """The latest decision whose answer has this id, of one key or of any."""
+    def decisions_of(self, answer: str, key: str | None = None) -> list[str]:
+        """Decisions whose answers have this id, of one key or of any; no more than two, since then it names none."""
         d = DECISIONS.c
-        wanted = select(d.id).where(d.answer == answer).order_by(d.time.desc()).limit(1)
+        wanted = select(d.id).where(d.answer == answer).limit(2)
         if key is not None:
             wanted = wanted.where(d.key == key)
         with self.reading() as connection:
-            found = connection.execute(wanted).scalar()
-        return None if found is None else str(found)
+            return list(connection.execute(wanted).scalars())
 
     def served_by(self, decision_id: str) -> str | None:
         """The model that answered, or was chosen to; None if there is no such decision."""

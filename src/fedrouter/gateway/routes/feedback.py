@@ -24,11 +24,14 @@ async def feedback(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     key = await admit(gateway, request)
     name, given, score = _read(await request.body(BODY_LIMIT))
     own = None if key.admin else key.id
-    decision: str | None = given
-    if name == "id":
-        decision = await asyncio.to_thread(gateway.store.decision_of, given, own)
-    outcome = "unknown" if decision is None else await write_score(gateway, decision, score, key, own)
-    if decision is None or outcome == "unknown":
+    found = [given] if name != "id" else await asyncio.to_thread(gateway.store.decisions_of, given, own)
+    if len(found) > 1:
+        raise HttpError(
+            409, "id: several answers have this id; send the decision_id instead.", "ambiguous_id", param=name
+        )
+    decision = next(iter(found), given)
+    outcome = await write_score(gateway, decision, score, key, own) if found else "unknown"
+    if outcome == "unknown":
         raise HttpError(404, f"No answer for this key has this {name}.", "decision_not_found", param=name)
     await send_response(send, 200, orjson.dumps({"decision_id": decision, "score": score, "outcome": outcome}))
 
@@ -88,5 +91,5 @@ ENDPOINT = Endpoint(
         },
     },
     answer=OBJECT,
-    errors=(404,),
+    errors=(404, 409),
 )
