@@ -37,14 +37,20 @@ REFUSALS = {
     "over": "the time of this epoch is over",
     "message": "the message is not one that this version reads",
 }
-"""Why a member refuses: the one word that leaves it, and what the coordinator shows for it. The details stay there."""
+"""Why a member refuses: the one word that leaves it, and what the coordinator shows for it. The details stay there.
+
+With ``interval`` goes the time from which the member takes part again.
+"""
 
 
 class Refused(FedrouterError):
-    """A message that a member refuses; its text stays at the member, and ``reason``, a key of REFUSALS, is sent."""
+    """A message that a member refuses; its text stays at the member, ``reason``, a key of REFUSALS, is sent.
 
-    def __init__(self, text: str, reason: str) -> None:
+    So is ``until``, seconds since 1970, if it will be answered later.
+    """
+
+    def __init__(self, text: str, reason: str, until: int | None = None) -> None:
         super().__init__(text)
         if reason not in REFUSALS:
             raise ValueError(f"reason: expected one of {', '.join(REFUSALS)}, got {reason!r}")
-        self.reason = reason
+        self.reason, self.until = reason, until

@@ -1,6 +1,7 @@
 """An epoch: its total is the plain sum, it resumes after any stop, and nothing leaves a member twice."""
 
 import math
+from datetime import UTC, datetime
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -198,6 +199,29 @@ def test_too_few_rows_are_refused_and_few_need_a_word(make):
     with pytest.raises(NeedsConsent, match="noise of"):
         federation.run(consent=False)
     assert federation.run().epoch == 1
+
+
+def test_a_run_too_short_after_the_last_one_says_when_and_why(make):
+    """The time at which enough members take part again; one that is not there is named as what is missing, too."""
+    federation = make(4, epsilon=0.0, interval_days=7.0)
+    federation.clock |= {"m1": 1_000_000.0 + 3_600, "m2": 1_000_000.0 + 7_200, "m3": 1_000_000.0 + 86_400}
+    federation.coordinator.now = lambda: 1_000_000.0
+    federation.run(epsilon=0.0)
+    with pytest.raises(TooFewLeft) as error:
+        federation.run(epsilon=0.0)
+    assert str(error.value) == (
+        "epoch 2, keys: 0 members have answered, 3 are needed; m0, m1, m2, m3 took part too short a time ago for the "
+        "policy there (`interval_days`); nothing has left. Run it again from 1970-01-19 15:47 UTC on"
+    )
+    with pytest.raises(TooFewLeft, match="Run it again from 1970-01-20 13:47 UTC on and when more are there, too"):
+        federation.run(lambda at, name: name in ("m0", "m1"), epsilon=0.0)
+    federation.change_policy("m0", interval_days=0.0)
+    with pytest.raises(TooFewLeft, match=r"1 members .* m1, m2, m3 took .* from 1970-01-19 15:47 UTC on$"):
+        federation.run(epsilon=0.0)
+    at = datetime(1970, 1, 19, 15, 47, tzinfo=UTC).timestamp()
+    federation.clock = dict.fromkeys(federation.clock, at)
+    federation.coordinator.now = lambda: at
+    assert federation.run(epsilon=0.0).survivors == ("m0", "m1", "m2")
 
 
 def test_declared_numbers_are_rounded_and_have_noise(make):

@@ -27,7 +27,7 @@ from fedrouter.federation.noise import Noise
 from fedrouter.federation.secagg.aggregator import Aggregator
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, SEALED, SHARE, Announcement, threshold
 from fedrouter.federation.secagg.primitives import WORD, Sums
-from fedrouter.federation.terms import HEAD, MOST_MODELS, Terms
+from fedrouter.federation.terms import HEAD, MOST_MODELS, MOST_TIME, Terms, in_utc
 from fedrouter.federation.total import MOST_VARIANCE, Total, release_size
 from fedrouter.federation.verb import Verb, verb_named
 
@@ -93,12 +93,20 @@ class Event:
 class TooFewLeft(FedrouterError):
     """Fewer members answered than an exchange needs; the epoch stays open and can be resumed."""
 
-    def __init__(self, epoch: int, exchange: str, answered: int, needed: int, until: float) -> None:
-        left = max(0.0, until - time.time()) / 3600
-        super().__init__(
-            f"epoch {epoch}, {exchange}: {answered} members have answered, {needed} are needed; run it again when "
-            f"more are there, within {left:.0f} hours"
-        )
+    def __init__(
+        self, epoch: int, exchange: str, answered: int, needed: int, until: float, later: Mapping[str, int]
+    ) -> None:
+        """``later``: members that refused, and when each takes part again."""
+        left, lacking = max(0.0, until - time.time()) / 3600, needed - answered
+        again = f"run it again when more are there, within {left:.0f} hours"
+        if later:
+            names, free = ", ".join(sorted(later)), sorted(later.values())[:lacking][-1]
+            also = "" if len(later) >= lacking else " and when more are there, too"
+            again = (
+                f"{names} took part too short a time ago for the policy there (`interval_days`); nothing has left. Run "
+                f"it again from {in_utc(free)} UTC on{also}"
+            )
+        super().__init__(f"epoch {epoch}, {exchange}: {answered} members have answered, {needed} are needed; {again}")
         self.exchange, self.answered, self.needed = exchange, answered, needed
 
 
@@ -311,7 +319,7 @@ class _Run:
             coordinator.keep_requests(epoch, exchange, requests)
         there = coordinator.replies(epoch, exchange)
         missing = {name: request for name, request in requests.items() if name not in there}
-        replied = set(there)
+        replied, later = set(there), dict[str, int]()
         if missing and not self._decided(exchange):
             self._event(exchange, "asked", done=len(there), expected=len(requests))
 
@@ -322,6 +330,8 @@ class _Run:
                 try:
                     reply = Frame.unpack(content)
                     if reply.kind == "refused":
+                        if "until" in reply.fields:
+                            later[name] = reply.number("until", 0, MOST_TIME)
                         self._event(exchange, "refused", name, len(there), len(requests), reply.text("reason"))
                         return
                     if reply.kind != kind or reply.number("epoch", epoch, epoch) != epoch:
@@ -339,7 +349,7 @@ class _Run:
                 self._event(exchange, "silent", name, len(there), len(requests))
         if len(there) < least:
             until = self._terms.opened + self._terms.seconds
-            raise TooFewLeft(epoch, exchange, len(there), least, until)
+            raise TooFewLeft(epoch, exchange, len(there), least, until, later)
         return {name: Frame.unpack(content) for name, content in sorted(there.items())}
 
     def _decided(self, exchange: str) -> bool:

@@ -6,6 +6,7 @@ again the member sends the same again, after a restart too, and asked something 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,7 +27,7 @@ from fedrouter.federation.noise import ROUNDED, Noise, colluders, tolerated_drop
 from fedrouter.federation.policy import Policy
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, Announcement, Participant, State
 from fedrouter.federation.secagg.primitives import LARGEST, Sums
-from fedrouter.federation.terms import SignedTerms, Terms, chained
+from fedrouter.federation.terms import MOST_TIME, SignedTerms, Terms, chained, in_utc
 from fedrouter.federation.total import Total, epochs_in, saved, sum_of
 from fedrouter.federation.verb import LEAST_IN_CENTROID, Own, Verb, verb_named
 from fedrouter.release import Release
@@ -126,7 +127,7 @@ class Member:
                 raise BadMessage(f"unknown exchange {exchange[:32]!r}")
             return self._answered(exchange, message, content)
         except Refused as error:
-            return self._refusal(exchange, error.reason, str(error))
+            return self._refusal(exchange, error.reason, str(error), error.until)
         except BadMessage as error:
             return self._refusal(exchange, "message", str(error))
         except FedrouterError as error:
@@ -134,10 +135,10 @@ class Member:
         except Exception as error:  # a fault here must not show a row to the coordinator
             return self._refusal(exchange, "message", f"{type(error).__name__} in this program")
 
-    def _refusal(self, exchange: str, reason: str, words: str) -> bytes:
+    def _refusal(self, exchange: str, reason: str, words: str, until: int | None = None) -> bytes:
         with suppress(FedrouterError):  # a full disk; what cannot be noted is refused all the same
             self.journal.refused(exchange, reason, words)
-        return Frame("refused", {"reason": reason}).pack()
+        return Frame("refused", {"reason": reason} | ({} if until is None else {"until": until})).pack()
 
     def _answered(self, exchange: str, message: Frame, content: bytes) -> bytes:
         epoch, answering = message.number("epoch", 1, 2**40), self._answers[exchange]
@@ -192,8 +193,9 @@ class Member:
         if why := policy.refuses(newest):
             raise Refused(why[1], why[0])
         sent = self.journal.last_release()
-        if sent is not None and self._now() - sent < policy.interval:
-            raise Refused(f"the policy asks for {policy.interval_days:g} days between epochs", "interval")
+        if sent is not None and self._now() < (free := min(sent + policy.interval, MOST_TIME)):
+            words = f"the policy asks for {policy.interval_days:g} days between epochs: until {in_utc(free)} UTC"
+            raise Refused(words, "interval", math.ceil(free))
         for link in chain:
             self.journal.accept(link)
         return newest

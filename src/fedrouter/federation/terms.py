@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -22,6 +24,8 @@ from fedrouter.release import COUNTS_SHARE, SECOND_SHARE
 FORMAT: Final = 1
 DAY: Final = 86_400
 MOST_NAME, MOST_MODELS = 128, 256
+MOST_TIME: Final = 2**37
+"""Seconds since 1970 that a calendar has."""
 HEAD: Final = 32
 """Bytes of a journal's head."""
 
@@ -159,6 +163,11 @@ def chained(terms: Sequence[Terms]) -> bool:
         later.previous == earlier.digest and later.epoch == earlier.epoch + 1
         for earlier, later in itertools.pairwise(terms)
     )
+
+
+def in_utc(at: float) -> str:
+    """A time, to the minute that is not before it."""
+    return datetime.fromtimestamp(math.ceil(at / 60) * 60, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def constants(dimension: int) -> dict[str, Any]:
