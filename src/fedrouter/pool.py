@@ -60,6 +60,11 @@ class ModelPool:
         except KeyError:
             raise BadInput(f"model {name!r} is not in the pool ({', '.join(self.names)})") from None
 
+    def shown(self, name: str) -> str:
+        """A name that the pool lacks, with the one in the pool that only blanks or case tell from it."""
+        like = {plain_name(own): own for own in self.names}.get(plain_name(name), name)
+        return name if name in self or like == name else f"{name} (the router calls it {like}: use that name)"
+
     def with_models(self, more: ModelPool) -> ModelPool:
         """A pool of these models, followed by others, which must be new."""
         known = [name for name in more.names if name in self]
@@ -102,3 +107,8 @@ class ModelPool:
             return cls(Model(**entry) for entry in entries)
         except TypeError as error:
             raise BadInput(f"pool entry: expected name, input_price, output_price, context ({error})") from None
+
+
+def plain_name(name: str) -> str:
+    """A model's name without blanks and case."""
+    return "".join(name.split()).casefold()

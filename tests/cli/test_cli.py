@@ -176,14 +176,15 @@ def test_evaluate_finds_the_tradeoff_for_a_target(simulated, table):
 def test_models_that_the_router_does_not_know_are_told_before_anything_is_encoded(simulated, tmp_path):
     _, document = simulated
     known = document["models"][0]
-    rows = [f"What is {number} plus 1?,{model},1,0.001" for number in range(40) for model in ("gpt-9", known)]
+    rows = [f"What is {number} plus 1?,{model},1,0.001" for number in range(40) for model in (known.upper(), known)]
     (tmp_path / "log.csv").write_text("\n".join(["prompt,model,accuracy,cost", *rows]))
     found = run("evaluate", document["bundle"], tmp_path / "log.csv")
-    assert "their rows are left out: gpt-9" in found.stdout
+    told = f"{known.upper()} (the router calls it {known}: use that name)"
+    assert f"their rows are left out: {told}" in found.stdout.replace("\n", " ")
     assert "different queries, 50 the least" in found.stdout
     (tmp_path / "other.csv").write_text("\n".join(["prompt,model,accuracy,cost", *rows[::2]]))
     refused = run("evaluate", document["bundle"], tmp_path / "other.csv")
-    assert (refused.returncode, "none of its models is in" in refused.stderr) == (2, True)
+    assert (refused.returncode, "none of its models is in" in refused.stderr, told in refused.stderr) == (2, True, True)
 
 
 def test_the_report_opens_with_the_verdict(simulated):

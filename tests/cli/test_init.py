@@ -126,7 +126,12 @@ def test_a_bundle_s_models_are_called_where_the_table_or_a_flag_says(tmp_path, m
     config = read_config(out)
     assert config.routing.bundle
     assert load(Path(config.routing.bundle)).router.pool.names == names
-    assert "not in the pool" in run("init", "--bundle", made, "--model", "x=http://h", "--out", tmp_path / "h").stderr
+    for name, said in (
+        ("x", "x: not in the pool"),
+        (names[0].upper(), f"(the router calls it {names[0]}: use that name)"),
+    ):
+        refused = run("init", "--bundle", made, "--model", f"{name}=http://h", "--out", tmp_path / "h")
+        assert (refused.returncode, f"--model {name}" in refused.stderr, said in refused.stderr) == (2, True, True)
 
 
 @pytest.mark.parametrize(

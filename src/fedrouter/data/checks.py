@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedrouter.evaluations import Embeddings, Evaluations, Floats, Integers, blocks
 from fedrouter.exact import ExactSums
-from fedrouter.pool import ModelPool
+from fedrouter.pool import ModelPool, plain_name
 from fedrouter.prior import guess
 
 FEW_ROWS = 50
@@ -245,7 +245,7 @@ def _alike(names: Sequence[str]) -> Iterator[str]:
     """Names of models that only blanks or case tell apart."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault("".join(name.split()).casefold(), []).append(name)
+        groups.setdefault(plain_name(name), []).append(name)
     alike = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
     if alike:
         yield f"names that differ by blanks or case only are different models: {_shown(alike)}"

@@ -12,6 +12,7 @@ import pytest
 
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.encoders import EncoderIdentity
+from fedrouter.errors import BadBundle
 from fedrouter.gateway.routing import bundles
 from fedrouter.gateway.routing.bundles import Bundles, ServedBundle
 from fedrouter.store.store import Store
@@ -109,8 +110,16 @@ def test_a_gateway_without_a_bundle_routes_by_guesses_and_takes_the_first_bundle
 
 
 def test_a_bundle_that_knows_none_of_the_models_is_refused(bundle):
-    with pytest.raises(Exception, match="none of the models"):
-        Bundles(models_named("somebody", "else")).prepare(bundle)
+    known = load(bundle).router.pool.names[0]
+    with pytest.raises(BadBundle, match=rf"somebody, {known.upper()} \(the router calls it {known}: use that name\)"):
+        Bundles(models_named("somebody", known.upper())).prepare(bundle)
+
+
+def test_a_model_that_only_case_tells_from_a_learned_one_is_told(bundle, caplog):
+    first, second, *_ = load(bundle).router.pool.names
+    served = Bundles(models_named(first, second.upper()))
+    served.swap(served.prepare(bundle))
+    assert f"{second.upper()} (the router calls it {second}: use that name)" in caplog.text
 
 
 @pytest.mark.parametrize("family", ["bayes", "kmeans"])

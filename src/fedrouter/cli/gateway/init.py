@@ -193,7 +193,7 @@ def _of_bundle(
     addresses = {name: address for name, _, address in (text.partition("=") for text in models)}
     path, pool, found, missing = saved.path, saved.router.pool, [], []
     if extra := [name for name in addresses if name not in pool]:
-        raise BadInput(f"--model {extra[0]}: not in the pool of {path}: {', '.join(pool.names)}")
+        raise BadInput(f"--model {pool.shown(extra[0])}: not in the pool of {path}: {', '.join(pool.names)}")
     for model in pool:
         name, listed = model.name, table.find(model.name)
         price = given.get(name)

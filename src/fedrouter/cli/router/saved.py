@@ -82,10 +82,10 @@ def _tell_unknown(voice: Voice, saved: Bundle, source: str, new: bool) -> None:
     from fedrouter.data.overview import overview
 
     names, known = overview(source).names, saved.router.pool
-    unknown = [name for name in names if name not in known]
+    unknown = [known.shown(name) for name in names if name not in known]
     if len(unknown) == len(names) and not new:
         raise BadInput(
-            f"{source}: none of its models is in {saved.path}: it has {', '.join(names)}; the router knows "
+            f"{source}: none of its models is in {saved.path}: it has {', '.join(unknown)}; the router knows "
             f"{', '.join(known.names)}"
         )
     if unknown and new:

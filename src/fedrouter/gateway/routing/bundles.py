@@ -169,7 +169,8 @@ class Bundles:
             )
         serving = ServedBundle(bundle, self.models, self.typical(bundle.encoder), self.cached_queries)
         if len(serving.guessed) == len(self.models):
-            raise BadBundle(f"{path}: knows none of the models in model_list")
+            names = ", ".join(map(serving.router.pool.shown, serving.guessed))
+            raise BadBundle(f"{path}: knows none of the models in model_list: {names}")
         return serving
 
     def swap(self, serving: Served) -> None:
@@ -178,7 +179,8 @@ class Bundles:
             self.encoder = serving.encoder
         self.current, self.refused = serving, None
         if serving.guessed and isinstance(serving, ServedBundle):
-            guessed = (f"{model} ({source})" for model, source in serving.guessed.items())
+            shown = serving.router.pool.shown
+            guessed = (f"{shown(model)} ({source})" for model, source in serving.guessed.items())
             LOG.warning("the router has not learned some models, which are guessed: %s", ", ".join(guessed))
 
     def begin(self, live: Served) -> None:
