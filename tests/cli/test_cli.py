@@ -143,7 +143,7 @@ def test_the_warning_of_a_simulated_world_goes_with_the_demo(tmp_path):
 
 def test_evaluate_judges_a_saved_router_by_routers_that_have_not_seen_the_fold(simulated, table, tmp_path):
     _, document = simulated
-    found = answer("evaluate", document["bundle"], table, "--out", tmp_path / "frontier.png")
+    found = answer("evaluate", document["bundle"], table, "--out", tmp_path / "frontier.svg")
     assert found["trained"]  # three quarters of this very file
     assert any("learned from this log" in warning for warning in found["warnings"])
     assert found["areas"] is None

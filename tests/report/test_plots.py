@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from conftest import full_grid
 from fedrouter.baselines import ModelMeans, baselines
@@ -12,6 +13,7 @@ from fedrouter.experiments.sheet import PER
 from fedrouter.frontier import mix, sweep, verdict_of
 from fedrouter.report.comparison import frontier_sheet
 from fedrouter.report.plots import draw_verdict
+from fedrouter.report.style import save
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,19 @@ def test_a_verdict_is_drawn_with_its_interval_its_tradeoff_and_the_single_models
     curve = line(panel, "router")
     assert sorted(curve.get_xdata()) == pytest.approx(sorted(point.cost * PER for point in verdict.frontier))
     assert f"λ = {verdict.tradeoff:.3g}" in line(panel, "quality 0.95").get_label()
+    toss = line(panel, "coin toss")
+    assert toss.get_ydata()[-1] == pytest.approx(max(one.accuracy for one in verdict.singles))
+    assert min(toss.get_xdata()) == pytest.approx(min(one.cost for one in verdict.singles) * PER)
     assert {text.get_text() for text in panel.texts} == set(grid.pool.names)
+
+
+@pytest.mark.parametrize("form", ["png", "svg"])
+def test_a_picture_says_in_words_what_it_shows(tmp_path, form):
+    save(Figure(), tmp_path / f"picture.{form}", "Keeps 95%, as <a> & b")
+    written = (tmp_path / f"picture.{form}").read_bytes()
+    assert b"Keeps 95%" in written
+    save(Figure(), tmp_path / f"again.{form}", "Keeps 95%, as <a> & b")
+    assert (tmp_path / f"again.{form}").read_bytes() == written
 
 
 def test_every_family_has_a_panel_with_every_client(grid, router):

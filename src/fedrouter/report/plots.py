@@ -8,15 +8,17 @@ import numpy as np
 
 from fedrouter.experiments.sheet import ACCURACY_LABEL, COST_LABEL, PER
 from fedrouter.frontier import Verdict
+from fedrouter.frontier.envelope import Envelope
 from fedrouter.frontier.outcomes import NORMAL
 from fedrouter.report import style as look
+from fedrouter.report.sheets import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def draw_verdict(verdict: Verdict) -> Figure:
-    """What a router keeps and costs along λ, with 95% intervals of accuracy, and the single models."""
+    """What a router keeps and costs along λ, with 95% intervals of accuracy, single models, and their coin toss."""
     from matplotlib.figure import Figure
 
     with look.style():
@@ -33,6 +35,11 @@ def draw_verdict(verdict: Verdict) -> Figure:
             kept = min(points, key=lambda point: abs(float(point.name) - (verdict.tradeoff or 0.0)))
             where = ([kept.cost * PER], [kept.accuracy])
             panel.plot(*where, "o", color=look.BLUE, label=f"quality {verdict.quality:g}: λ = {verdict.tradeoff:.3g}")
+        prices, levels = (np.array([getattr(one, name) for one in verdict.singles]) for name in ("cost", "accuracy"))
+        toss, kind = Envelope.of(prices, levels), KINDS["mix"]
+        budgets = np.append(toss.cost, max(prices.max(), cost.max()))
+        dashes = {"color": kind.color, "linestyle": kind.dash, "linewidth": kind.width}
+        panel.plot(budgets * PER, toss.at(budgets), label="coin toss between single models", **dashes)
         for single in verdict.singles:
             panel.plot(single.cost * PER, single.accuracy, "o", markersize=4, color=look.ORANGE)
             right = single.cost > cost.max() / 2  # a name must not leave the frame

@@ -71,10 +71,16 @@ def style() -> Iterator[None]:
 def write(figure: Figure, stem: Path) -> list[Path]:
     """Write the figure as PNG and SVG."""
     paths = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-    with style():
-        figure.savefig(paths[0], metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    for path in paths:
+        save(figure, path)
     return paths
+
+
+def save(figure: Figure, path: Path, description: str | None = None) -> None:
+    """Write the figure as PNG or SVG, without a date, with words for those who cannot see it."""
+    own = {"Software": None} if path.suffix == ".png" else {"Date": None, "Creator": None}
+    with style():
+        figure.savefig(path, metadata={**own, "Description": description})
 
 
 def inline(figure: Figure) -> str:

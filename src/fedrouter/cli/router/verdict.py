@@ -102,7 +102,7 @@ def say_models(voice: Voice, models: tuple[ModelRows, ...]) -> None:
 
 def draw(voice: Voice, verdict: Verdict, path: Path) -> Path | None:
     """Write the picture of the frontier, or say what it takes."""
-    from fedrouter.report.style import require_matplotlib, style
+    from fedrouter.report.style import require_matplotlib, save
 
     if not verdict.frontier:
         return None
@@ -113,9 +113,7 @@ def draw(voice: Voice, verdict: Verdict, path: Path) -> Path | None:
         return None
     from fedrouter.report.plots import draw_verdict
 
-    figure = draw_verdict(verdict)
-    with style():
-        figure.savefig(path, metadata={"Software": None})
+    save(draw_verdict(verdict), path, f"Accuracy against cost of router, coin toss and models. {verdict.sentence()}")
     voice.say(f"Frontier: {path}")
     return path
 
