@@ -11,7 +11,6 @@ from fedrouter.frontier import Verdict
 from fedrouter.frontier.envelope import Envelope
 from fedrouter.frontier.outcomes import NORMAL
 from fedrouter.report import style as look
-from fedrouter.report.sheets import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,10 +35,10 @@ def draw_verdict(verdict: Verdict) -> Figure:
             where = ([kept.cost * PER], [kept.accuracy])
             panel.plot(*where, "o", color=look.BLUE, label=f"quality {verdict.quality:g}: λ = {verdict.tradeoff:.3g}")
         prices, levels = (np.array([getattr(one, name) for one in verdict.singles]) for name in ("cost", "accuracy"))
-        toss, kind = Envelope.of(prices, levels), KINDS["mix"]
+        toss = Envelope.of(prices, levels)
         budgets = np.append(toss.cost, max(prices.max(), cost.max()))
-        dashes = {"color": kind.color, "linestyle": kind.dash, "linewidth": kind.width}
-        panel.plot(budgets * PER, toss.at(budgets), label="coin toss between single models", **dashes)
+        label = "coin toss between single models"
+        panel.plot(budgets * PER, toss.at(budgets), "-.", color=look.PURPLE, linewidth=1.6, label=label)
         for single in verdict.singles:
             panel.plot(single.cost * PER, single.accuracy, "o", markersize=4, color=look.ORANGE)
             right = single.cost > cost.max() / 2  # a name must not leave the frame
