@@ -20,6 +20,7 @@ from fedrouter.federation.frame import Frame
 from fedrouter.federation.member import EXCHANGES
 from fedrouter.federation.noise import Noise, honest
 from fedrouter.federation.total import Total, verified
+from fedrouter.pool import ModelPool
 from fedrouter.release import Release
 
 
@@ -134,6 +135,26 @@ def test_a_query_leaves_once(make):
     federation.rows["m0"] = Evaluations.concatenate([old, every, rows_of(50, 10)])
     third = federation.run(epsilon=0.0)
     assert (third.vector == Release.of(rows_of(50, 10), map_of_width(DIMENSION)).vector()).all()
+
+
+def test_only_rows_of_models_that_a_member_declares_and_the_terms_name_leave_it(make):
+    """Rule 3: a query that also other models answered counts as one of these alone; what only others answered waits."""
+    federation = make(3, epsilon=0.0)
+    wide = ModelPool([*POOL.names, "unnamed"])
+    federation.rows["m0"] = rows_of(0, 60, wide)
+    federation.rows["m1"] = federation.rows["m2"] = rows_of(1, 0)
+    features, rows = map_of_width(DIMENSION), federation.rows["m0"]
+    federation.change_policy("m0", models=("model-0", "unnamed"))
+    total = federation.run(epsilon=0.0)
+    first = rows.over(ModelPool(["model-0"])).over(POOL)
+    assert (total.vector == Release.of(first, features).vector()).all()
+    assert federation.members["m0"].journal.releases()[0].queries == len(np.unique(first.query))
+    federation.change_policy("m0", models=POOL.names)
+    rest = rows.of_queries(np.setdiff1d(np.arange(rows.queries), first.query)).over(POOL)
+    total = federation.run(epsilon=0.0)
+    assert "unnamed" in total.terms.models  # m0 said so in the epoch before
+    assert (total.vector == Release.of(rest.over(total.terms.pool), features).vector()).all()
+    assert total.vector.any()
 
 
 def test_a_query_is_known_by_its_text_and_by_its_features(make):

@@ -209,19 +209,19 @@ class Member:
     # The exchanges.
 
     def _keys(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
-        log = self._log(terms)
+        rows = self._rows(terms)
         divisor = self.policy.divisor(terms, self.name)
         # Each query is counted once in its life, so that the noise of the number is spent once, too.
-        new = self.journal.new_queries(log.rows.over(terms.pool), terms.family)
+        new = self.journal.new_queries(rows, terms.family)
         fresh = self.journal.count(terms.family, terms.epoch, new)
         noise = Noise(terms.epsilon, terms.delta)
         pending = self.journal.pending(terms.family) + noise.declared(fresh)
         self.journal.set_pending(terms.family, pending)
-        rows = max(0, pending) // ROUNDED * ROUNDED
+        stated = max(0, pending) // ROUNDED * ROUNDED
         participant = self._participant(terms, fresh=True)
-        announced = participant.announce(rows, divisor)
+        announced = participant.announce(stated, divisor)
         self._keep(terms, participant)
-        words = f"keys for this epoch; {rows:,} new queries, rounded; noise of σ²/{divisor}; models that it declares"
+        words = f"keys for this epoch; {stated:,} new queries, rounded; noise of σ²/{divisor}; models that it declares"
         return {
             "announcement": announced.pack(),
             "head": self.journal.head,
@@ -288,8 +288,7 @@ class Member:
         return Own(self.name, rows, LEAST_IN_CENTROID)
 
     def _taking_part(self, terms: Terms) -> Queries:
-        rows = self._log(terms).rows.over(terms.pool)
-        return self.journal.taking_part(rows, terms.family, terms.epoch)
+        return self.journal.taking_part(self._rows(terms), terms.family, terms.epoch)
 
     def _agree(self, terms: Terms, message: Frame) -> tuple[Mapping[str, Any], str]:
         participant = self._participant(terms)
@@ -340,11 +339,13 @@ class Member:
 
     # What is kept.
 
-    def _log(self, terms: Terms) -> Log:
-        log = self._read_log()
+    def _rows(self, terms: Terms) -> Evaluations:
+        """The rows of models that the terms name and this member declares, whoever else does."""
+        log, policy = self._read_log(), self.policy
         if log.encoder != terms.encoder or (log.rows.queries and log.rows.dimension != terms.dimension):
             raise Refused(f"the epoch asks for embeddings of {terms.encoder}, the log has {log.encoder}", "encoder")
-        return log
+        rows, declared = log.rows.over(terms.pool), [name in policy.models for name in terms.pool.names]
+        return rows.take(np.flatnonzero(np.array(declared)[rows.model]))
 
     def _participant(self, terms: Terms, fresh: bool = False) -> Participant:
         content = None if fresh else self.journal.state(terms.epoch)

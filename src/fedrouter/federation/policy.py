@@ -22,7 +22,7 @@ COMMENTS: Final = {
     "colluders": "share of the members that may collude with the coordinator",
     "interval_days": "no epoch sooner after the one before",
     "families": "what may be learned; `kmeans` and `mlp` have no noise",
-    "models": "names that this member declares; they are public in the federation",
+    "models": "whose rows take part; these names are public in the federation",
     "cap": "rows of a model that a total counts for at most in this member's own router",
     "window": "how many totals count",
 }
