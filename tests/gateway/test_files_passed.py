@@ -13,7 +13,7 @@ from fedrouter.gateway.config import ExploreConfig, LearningConfig
 from gateway.running import config_for, eventually, served
 
 PACKAGE = str(Path(fedrouter.__file__).parent)
-CHAT, LEARNING = 25, 25
+CHAT, LEARNING = 25, 19
 """Most files that a chat request passes, and that a score passes more until the router has changed; in these seconds
 other work looks at the store, too."""
 TIMES = 8

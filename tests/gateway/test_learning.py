@@ -142,7 +142,7 @@ class Told(http.server.BaseHTTPRequestHandler):
 def test_a_broken_promise_is_told_once_in_the_log_and_to_a_webhook_and_so_is_its_end(caplog):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Told)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    learning = Learning(None, lambda: 0.95, f"http://127.0.0.1:{server.server_port}/told")
+    learning = Learning(None, None, f"http://127.0.0.1:{server.server_port}/told")
     low, high = (Kept(v, v - 0.02, v + 0.02, 0.3, "big", 300, 0.0, 0.0) for v in (0.88, 0.96))
     for kept, broken in ((high, False), (low, True), (low, True), (high, False)):
         asyncio.run(learning._say(SimpleNamespace(kept=kept, broken=broken, target=0.95)))

@@ -25,7 +25,7 @@ from fedrouter.learning.judges import (
     judge_of,
 )
 from fedrouter.learning.schema import MAX_BYTES, WORKER, SchemaWorker, Undecidable
-from fedrouter.store.scores import JUDGE
+from fedrouter.store.store import JUDGE
 
 ASKED = {"messages": [{"role": "user", "content": "What is 6 times 7?"}]}
 

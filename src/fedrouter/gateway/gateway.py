@@ -31,9 +31,8 @@ from fedrouter.gateway.routing.embedding import Embedder, Encode, EncoderFailed,
 from fedrouter.gateway.routing.served import ServedVersion, guesses_of, pool_of
 from fedrouter.gateway.upkeep import Leadership, Learning, QualityHistory, Retention
 from fedrouter.gateway.upstream.upstreams import Upstreams
-from fedrouter.learning.learner import Learner, first_version
+from fedrouter.learning.learner import Learner, first_version, recent_queries
 from fedrouter.learning.online import OnlineRouter
-from fedrouter.learning.traffic import recent_queries
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.outbox import OUTBOX_LIMIT, Outbox
@@ -281,7 +280,7 @@ async def _open_gateway(
     gateway.run_upkeep(gateway.leadership.run)
     if bundles.learns and online is not None:
         learner = Learner(store, online, identity, config.routing.explore.share, config.learning.half_life)
-        learning = Learning(learner, lambda: decider.default.kept_quality, config.learning.webhook)
+        learning = Learning(learner, decider.default, config.learning.webhook)
         gateway.run_upkeep(lambda: learning.run(gateway.leadership))
         history = QualityHistory(store)
         gateway.run_upkeep(lambda: history.run(gateway.leadership, lambda: bundles.latest))

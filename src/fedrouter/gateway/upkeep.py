@@ -22,8 +22,8 @@ from fedrouter.errors import FedrouterError
 from fedrouter.evaluations import Embeddings, Integers
 from fedrouter.frontier.operating_point import OperatingPoints
 from fedrouter.gateway.config import DEFAULT_QUALITY, Config
-from fedrouter.learning.learner import Learner, Version
-from fedrouter.learning.traffic import recent_queries
+from fedrouter.gateway.routing.decision import DefaultTradeoff
+from fedrouter.learning.learner import Learner, Version, recent_queries
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.page import HOUR, Point, note_quality
 from fedrouter.store.store import Store
@@ -91,10 +91,10 @@ class Leadership:
 
 
 class Learning:
-    """Runs the learner; ``target`` gives the quality to keep, and ``webhook`` is told when it is not."""
+    """Runs the learner; ``default`` has the quality to keep, and ``webhook`` is told when it is not."""
 
-    def __init__(self, learner: Learner, target: Callable[[], float | None], webhook: str | None = None) -> None:
-        self._learner, self._target, self._webhook = learner, target, webhook
+    def __init__(self, learner: Learner, default: DefaultTradeoff, webhook: str | None = None) -> None:
+        self._learner, self._default, self._webhook = learner, default, webhook
         self._broken = False
 
     async def run(self, leadership: Leadership) -> None:
@@ -105,7 +105,7 @@ class Learning:
                 self._learner.forget()
             began = time.monotonic()
             try:
-                version = await asyncio.to_thread(self._learner.step, self._target())
+                version = await asyncio.to_thread(self._learner.step, self._default.kept_quality)
                 if version is not None:
                     await self._say(version)
             except FedrouterError as error:  # the store is away

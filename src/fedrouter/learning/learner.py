@@ -21,12 +21,12 @@ from fedrouter.evaluations import Embeddings, Evaluations, Floats, Unscored
 from fedrouter.evidence import Evidence, Sums
 from fedrouter.learning.online import Coefficients, OnlineRouter
 from fedrouter.learning.promise import Answer, Curve, Kept, Window, curve_of, measure
-from fedrouter.learning.traffic import UNROUTED, recent_queries, scored_at
 from fedrouter.pool import ModelPool
 from fedrouter.prior import guesses
 from fedrouter.routers.bayes import BayesRouter
 from fedrouter.store import evidence as table
 from fedrouter.store.evidence import Changed, NewRow, News
+from fedrouter.store.records import UNROUTED, Record
 from fedrouter.store.store import Store
 
 AT_ONCE: Final = 1_000
@@ -35,6 +35,8 @@ MORE_COSTS: Final = 1.1
 """A version is published without new scores when so many times more costs are known,"""
 PATIENCE: Final = 60.0
 """or some, after so many seconds."""
+RECENT, ENOUGH = 500, 50
+"""The latest requests that stand for a log's traffic, and how many there must be."""
 TRUE_SINCE: Final = 100
 """Scored answers from which a promise that is not kept is an alarm."""
 
@@ -208,8 +210,7 @@ class Learner:
             row.score is not None
             and row.cost is not None
             and row.served is not None
-            and len(row.embedding or b"") == 4 * self._encoder.dimension
-            and column_stem(row.encoder) == column_stem(self._encoder.name)
+            and embedded_by(self._encoder, row)
         )
 
     def _of(self, rows: Sequence[NewRow], pool: ModelPool) -> Evidence:
@@ -217,7 +218,7 @@ class Learner:
             return Evidence.none(pool, self.online.features)
         evaluations = Evaluations(
             pool,
-            self._embeddings(rows),
+            embeddings_of(rows, self._encoder.dimension),
             np.arange(len(rows)),
             np.array([pool.index(str(row.served)) for row in rows]),
             np.array([row.score for row in rows], np.float64),
@@ -226,17 +227,13 @@ class Learner:
         )
         return Evidence.of(evaluations, self.online.features)
 
-    def _embeddings(self, rows: Sequence[NewRow]) -> Embeddings:
-        joined = b"".join(row.embedding or b"" for row in rows)
-        return np.frombuffer(joined, "<f4").astype(np.float32).reshape(len(rows), self._encoder.dimension)
-
     def _answers(self, rows: Iterable[NewRow]) -> Iterable[Answer]:
         """The routed answers among scored rows, by which the promise is measured."""
         pool = self.online.pool
         own = [row for row in rows if self._usable(row) and row.served == row.chosen and row.served in pool]
         own = [row for row in own if row.quality is not None and row.reason not in UNROUTED]
         if own:
-            phi = self.online.features.features(self._embeddings(own))
+            phi = self.online.features.features(embeddings_of(own, self._encoder.dimension))
             for row, features in zip(own, phi, strict=True):
                 numbers = float(row.score or 0.0), float(row.cost or 0.0), row.propensity, row.time
                 yield Answer(row.id, features, pool.index(row.chosen), *numbers, float(row.quality or 0.0))
@@ -299,6 +296,23 @@ def of_vector(pool: ModelPool, features: FeatureMap, model: str, sums: Sums) -> 
     return found
 
 
+def embedded_by(encoder: EncoderIdentity, row: NewRow | Record) -> bool:
+    """Whether a row has an embedding by this encoder."""
+    return len(row.embedding or b"") == 4 * encoder.dimension and column_stem(row.encoder) == column_stem(encoder.name)
+
+
+def embeddings_of(rows: Sequence[NewRow | Record], dimension: int) -> Embeddings:
+    """The embeddings ``(n, d)`` of rows that have one."""
+    joined = b"".join(row.embedding or b"" for row in rows)
+    return np.frombuffer(joined, "<f4").astype(np.float32).reshape(len(rows), dimension)
+
+
+def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:
+    """Embeddings ``(n, d)`` of the latest requests in a log; None if there are too few to stand for its traffic."""
+    records = [record for record in store.latest(RECENT) if embedded_by(encoder, record)]
+    return embeddings_of(records, encoder.dimension) if len(records) >= ENOUGH else None
+
+
 def _day(row: NewRow) -> int:
     return int(row.time // table.DAY)
 
@@ -332,4 +346,4 @@ def learned_router(store: Store, encoder: EncoderIdentity, base: BayesRouter | N
     online = OnlineRouter(pool, features, guesses(pool), base)
     added = Learner(store, online, encoder, 0.0).evidence()
     newest = next(iter(store.latest_scored(1)), None)
-    return online.fit(added), int(added.count.sum()), 0.0 if newest is None else scored_at(newest)
+    return online.fit(added), int(added.count.sum()), 0.0 if newest is None else newest.scored_at or 0.0

@@ -95,9 +95,12 @@ class OnlineRouter:
     """
 
     def __init__(
-        self, pool: ModelPool, features: FeatureMap, guesses: Guesses | None = None, base: BayesRouter | None = None
+        self, pool: ModelPool, features: FeatureMap, guesses: Guesses, base: BayesRouter | None = None
     ) -> None:
         self.pool, self.features, self._guesses = pool, features.without_cells(), guesses
+        dollars = guesses.cost(*TOKENS)
+        known = np.isfinite(dollars)
+        self._cost = logarithm(np.where(known, dollars, 1.0), CENTERS[0]), np.where(known, PRICE_ERROR, np.inf)
         self._own = Evidence.none(pool, self.features)
         self._total = None
         if base is not None:
@@ -110,7 +113,7 @@ class OnlineRouter:
         """The router of what there was at first and of all evidence that was added."""
         evidence = self._own + added
         rows = int(evidence.count.sum())
-        prior = None if self._guesses is None else self._prior(self._guesses, evidence)
+        prior = self._prior(evidence)
         if self._last is None or not self._rows <= rows <= GROWN * self._rows + 1:
             weight = self._weighed(evidence, rows)
             start = None if self._last is None else self._last.penalties
@@ -126,7 +129,7 @@ class OnlineRouter:
             return np.minimum(MOST_FROM_OTHERS / np.maximum(self._total.count, 1.0), 1.0)
         return weigh(BayesRouter.of(evidence), self._total, MOST_FROM_OTHERS)
 
-    def _prior(self, guesses: Guesses, evidence: Evidence) -> Prior:
+    def _prior(self, evidence: Evidence) -> Prior:
         """Guesses at the level of what was observed: all of them may be too high or too low together."""
         moments = evidence.moments()
         count, outcome = moments.count, moments.products[:, ACCURACY, 0]
@@ -137,11 +140,9 @@ class OnlineRouter:
                 seen = np.maximum(gram[:, 0, 0], 0.0)
                 rows += seen
                 sums += np.where(seen > 0, products[:, 0], 0.0)
+        guesses, (guess, error) = self._guesses, self._cost
         accuracy = _at_level(outcome_of(guesses.accuracy), guesses.error, LEVEL_ERROR, count, outcome, ACCURACY)
-        dollars = guesses.cost(*TOKENS)
-        known = np.isfinite(dollars)
-        error = np.where(known, PRICE_ERROR, np.inf)
-        cost = _at_level(logarithm(np.where(known, dollars, 1.0), CENTERS[0]), error, LENGTH_ERROR, priced, spent, COST)
+        cost = _at_level(guess, error, LENGTH_ERROR, priced, spent, COST)
         return Prior(np.stack([accuracy, cost], axis=1), np.stack([guesses.error, error], axis=1))
 
 

@@ -15,16 +15,13 @@ from fedrouter.data.source import Source
 from fedrouter.encoders import EncoderIdentity, column_stem
 from fedrouter.errors import BadInput
 from fedrouter.evaluations import Embeddings, Evaluations, Floats
+from fedrouter.learning.learner import RECENT, embedded_by, embeddings_of
 from fedrouter.pool import ModelPool
-from fedrouter.store.records import Record
+from fedrouter.store.records import UNROUTED, Record
 from fedrouter.store.store import Store
 
 LEARNED = "learned from already"
-UNROUTED = ("named", "off")
-"""The gateway's reasons for decisions that no router made."""
 NOT_ROUTED = "not routed"
-RECENT, ENOUGH = 500, 50
-"""The latest requests that stand for a log's traffic, and how many there must be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +50,7 @@ def traffic_of(
         why = _missing(record, encoder)
         if not why and record.reason in UNROUTED:
             why = NOT_ROUTED
-        if not why and after is not None and scored_at(record) <= after:
+        if not why and after is not None and (record.scored_at or record.time) <= after:
             why = LEARNED
         if not why and record.chosen not in pool:
             why = f"{record.chosen} is not in the pool"
@@ -63,7 +60,7 @@ def traffic_of(
             kept.append(record)
     columns = [(pool.index(row.chosen), row.score, row.cost, row.propensity) for row in kept]
     numbers = np.array(columns, np.float64).reshape(-1, 4).T
-    return _traffic(pool, _embeddings(kept, encoder.dimension), numbers, left_out)
+    return _traffic(pool, embeddings_of(kept, encoder.dimension), numbers, left_out)
 
 
 def traffic_in(path: str | Path, pool: ModelPool, encoder: EncoderIdentity, after: float | None = None) -> Traffic:
@@ -140,23 +137,7 @@ def encoder_in(store: Store) -> EncoderIdentity:
         raise BadInput("nothing to learn: no scored request has an embedding")
     width = len(records[0].embedding or b"") // 4
     same = [record for record in records if len(record.embedding or b"") == 4 * width]
-    return EncoderIdentity.of(records[0].encoder, _embeddings(same, width))
-
-
-def recent_queries(store: Store, encoder: EncoderIdentity) -> Embeddings | None:
-    """Embeddings ``(n, d)`` of the latest requests in a log; None if there are too few to stand for its traffic."""
-    width, stem = 4 * encoder.dimension, column_stem(encoder.name)
-    records = [
-        record
-        for record in store.latest(RECENT)
-        if len(record.embedding or b"") == width and column_stem(record.encoder) == stem
-    ]
-    return _embeddings(records, encoder.dimension) if len(records) >= ENOUGH else None
-
-
-def scored_at(record: Record) -> float:
-    """The time at which a record got its current score."""
-    return record.time if record.scored_at is None else record.scored_at
+    return EncoderIdentity.of(records[0].encoder, embeddings_of(same, width))
 
 
 def _missing(record: Record, encoder: EncoderIdentity) -> str | None:
@@ -167,11 +148,4 @@ def _missing(record: Record, encoder: EncoderIdentity) -> str | None:
         return "no cost"
     if record.embedding is None:
         return "no embedding"
-    if column_stem(record.encoder) != column_stem(encoder.name) or len(record.embedding) != 4 * encoder.dimension:
-        return "embedded by another encoder"
-    return None
-
-
-def _embeddings(records: list[Record], dimension: int) -> Embeddings:
-    joined = b"".join(record.embedding or b"" for record in records)
-    return np.frombuffer(joined, "<f4").astype(np.float32).reshape(len(records), dimension)
+    return None if embedded_by(encoder, record) else "embedded by another encoder"

@@ -21,14 +21,12 @@ from sqlalchemy import (
 )
 
 from fedrouter.errors import BadInput
-from fedrouter.store.engine import Database
-from fedrouter.store.records import By, UsageRow
-from fedrouter.store.tables import DECISIONS, FEEDBACK, SUMS, upsert
+from fedrouter.store.engine import Database, upsert
+from fedrouter.store.records import UNROUTED, By, UsageRow
+from fedrouter.store.tables import DECISIONS, FEEDBACK, SUMS
 
 DAY = 86400
 NOT_ERRORS = ("ok", "client_gone")
-NOT_ROUTED = ("named", "off")
-"""Reasons of requests whose model the client chose: they save nothing, and lose nothing."""
 GROUPS = ("day", "key", "model")
 AT_ONCE = 500
 """Number of decisions deleted in one transaction, so that a gateway on the same file does not wait long."""
@@ -56,7 +54,7 @@ def _sums(dialect: str) -> Select[Any]:
     days = d.time / DAY
     day = cast(days if dialect == "sqlite" else func.floor(days), BigInteger)
     model = func.coalesce(d.served, d.chosen)
-    compared = d.cost.is_not(None) & d.baseline_cost.is_not(None) & d.reason.not_in(NOT_ROUTED)
+    compared = d.cost.is_not(None) & d.baseline_cost.is_not(None) & d.reason.not_in(UNROUTED)
     # A request with several attempts has the costs of all of them, and those of other models.
     predicted = d.cost.is_not(None) & d.predicted_cost.is_not(None) & (d.attempts == 1) & (d.status == "ok")
     return select(

@@ -18,8 +18,8 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, case, delet
 
 from fedrouter.errors import FedrouterError
 from fedrouter.evidence import Sums
-from fedrouter.store.engine import appending
-from fedrouter.store.tables import DECISIONS, EVIDENCE, FEEDBACK, MARKS, VERSIONS, upsert
+from fedrouter.store.engine import appending, upsert
+from fedrouter.store.tables import DECISIONS, EVIDENCE, FEEDBACK, MARKS, VERSIONS
 
 DAY = 86_400
 KEPT = 8

@@ -22,12 +22,11 @@ from sqlalchemy import (
     tuple_,
 )
 
+from fedrouter.store.engine import upsert
 from fedrouter.store.keys import COLUMNS, hash_of, key_from, usable
-from fedrouter.store.records import Key, Record
-from fedrouter.store.tables import DECISIONS, KEYS, QUALITY, SESSIONS, upsert
+from fedrouter.store.records import UNROUTED, Key, Record
+from fedrouter.store.tables import DECISIONS, KEYS, QUALITY, SESSIONS
 
-UNROUTED = ("named", "off")
-"""Reasons of decisions that no router made: they save nothing."""
 ERRORS = ("upstream_error", "timeout", "refused")
 
 # Activity over time: requests, cost, savings and scores of each model, in buckets of equal length.

@@ -13,6 +13,9 @@ from fedrouter.errors import BadInput
 
 STATUSES = ("ok", "upstream_error", "timeout", "client_gone", "refused", "shutdown")
 
+UNROUTED = ("named", "off")
+"""Reasons of decisions that no router made: the client chose the model, which saves and loses nothing."""
+
 MOST_TOKENS = 10**12
 """Most tokens of one request; an upstream that reports more is not believed."""
 
@@ -130,13 +133,19 @@ class UsageRow:
 
 @dataclass(frozen=True)
 class SentScore:
-    """A score to be written, for a decision of ``key`` if it is given."""
+    """A score in [0, 1] to be written, with its source, for a decision of ``key`` if it is given."""
 
     decision: str
     score: float
     by: str
     at: float
-    key: str | None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.score, bool) or not isinstance(self.score, int | float) or not 0 <= self.score <= 1:
+            raise BadInput("feedback, field 'score': expected a number in [0, 1]")
+        if not self.by:
+            raise BadInput("feedback, field 'by': expected the name of the source")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from fedrouter.errors import BadInput
 from fedrouter.store.accounting import Accounting, spent, spent_in_session
+from fedrouter.store.engine import upsert
 from fedrouter.store.records import BundleRow
 from fedrouter.store.tables import (
     BUNDLES,
@@ -21,7 +22,6 @@ from fedrouter.store.tables import (
     RESPONSES,
     SETTINGS,
     index_conversations,
-    upsert,
 )
 
 MAX_SKEW = 600.0

@@ -1,4 +1,4 @@
-"""The store as one thread-safe object: the log, its feedback and sums, API keys, and the current bundle."""
+"""The store as one thread-safe object: the log, its scores and sums, API keys, and the current bundle."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Self
 from fedrouter.errors import MissingExtra
 
 try:
-    from sqlalchemy import Connection, Engine, func, select, tuple_
+    from sqlalchemy import Connection, Engine, bindparam, func, insert, select, tuple_, update
 except ImportError:
     raise MissingExtra("The evaluation log", "serve") from None
 
-from fedrouter.store import scores
 from fedrouter.store.engine import appending, engine_of
 from fedrouter.store.keys import Keys
-from fedrouter.store.records import Feedback, Record, Scored
+from fedrouter.store.records import Feedback, Record, Scored, SentScore
 from fedrouter.store.shared import Agreements
-from fedrouter.store.tables import DECISIONS, VERSION, create_tables, version
+from fedrouter.store.tables import DECISIONS, FEEDBACK, VERSION, create_tables, version
 
 if TYPE_CHECKING:
     from fedrouter.store.export import Exported
@@ -30,6 +29,22 @@ NAMES = tuple(column.name for column in FIELDS)
 FREE = tuple(NAMES.index(name) for name in ("session", "text", "task", "answer"))
 """Columns that hold what a client wrote, which may be text that a database refuses."""
 VALUES = attrgetter(*NAMES)
+JUDGE = "judge"
+"""Sources of scores whose name begins with this are judges; any other source's score replaces theirs."""
+_d, _f = DECISIONS.c, FEEDBACK.c
+# Built once: building a statement takes longer than running it.
+STANDING = select(_d.key, _d.score, _d.scored_by, _d.scored_at).where(_d.id == bindparam("decision")).with_for_update()
+SENT = (
+    select(_f.score, _f.at)
+    .where(_f.decision == bindparam("decision"), _f.by == bindparam("source"))
+    .order_by(_f.at.desc(), _f.place.desc())
+)
+KEEP = insert(FEEDBACK)
+STAND = (
+    update(DECISIONS)
+    .where(_d.id == bindparam("decision"))
+    .values(score=bindparam("new_score"), scored_by=bindparam("new_source"), scored_at=bindparam("new_time"))
+)
 PAGE = 500
 """Rows read in one short transaction: a long one would keep SQLite from truncating its write-ahead log."""
 
@@ -96,22 +111,20 @@ class Store(Agreements, Keys):
 
     def get(self, decision_id: str) -> Record | None:
         with self.reading() as connection:
-            row = connection.execute(select(*FIELDS).where(DECISIONS.c.id == decision_id)).one_or_none()
+            row = connection.execute(select(*FIELDS).where(_d.id == decision_id)).one_or_none()
         return None if row is None else Record(*row)
 
     def decisions_of(self, answer: str, key: str | None = None) -> list[str]:
         """Decisions whose answers have this id, of one key or of any; no more than two, since then it names none."""
-        d = DECISIONS.c
-        wanted = select(d.id).where(d.answer == answer).limit(2)
+        wanted = select(_d.id).where(_d.answer == answer).limit(2)
         if key is not None:
-            wanted = wanted.where(d.key == key)
+            wanted = wanted.where(_d.key == key)
         with self.reading() as connection:
             return list(connection.execute(wanted).scalars())
 
     def served_by(self, decision_id: str) -> str | None:
         """The model that answered, or was chosen to; None if there is no such decision."""
-        d = DECISIONS.c
-        wanted = select(func.coalesce(d.served, d.chosen)).where(d.id == decision_id)
+        wanted = select(func.coalesce(_d.served, _d.chosen)).where(_d.id == decision_id)
         with self.reading() as connection:
             found = connection.execute(wanted).scalar()
         return None if found is None else str(found)
@@ -124,15 +137,14 @@ class Store(Agreements, Keys):
         key: str | None = None,
     ) -> Iterator[Record]:
         """Records with ``since <= time < until``, oldest first, read a page at a time."""
-        d = DECISIONS.c
-        wanted = select(*FIELDS).order_by(d.time, d.id).limit(PAGE)
+        wanted = select(*FIELDS).order_by(_d.time, _d.id).limit(PAGE)
         if until is not None:
-            wanted = wanted.where(d.time < until)
+            wanted = wanted.where(_d.time < until)
         if scored_only:
-            wanted = wanted.where(d.score.is_not(None))
+            wanted = wanted.where(_d.score.is_not(None))
         if key is not None:
-            wanted = wanted.where(d.key == key)
-        page = wanted if since is None else wanted.where(d.time >= since)
+            wanted = wanted.where(_d.key == key)
+        page = wanted if since is None else wanted.where(_d.time >= since)
         while True:
             with self.reading() as connection:
                 found = connection.execute(page).all()
@@ -140,38 +152,65 @@ class Store(Agreements, Keys):
                 yield Record(*row)
             if len(found) < PAGE:
                 return
-            page = wanted.where(tuple_(d.time, d.id) > (found[-1].time, found[-1].id))
+            page = wanted.where(tuple_(_d.time, _d.id) > (found[-1].time, found[-1].id))
 
     def latest(self, most: int, since: float = 0.0) -> list[Record]:
         """The newest records since a time, newest first."""
-        d = DECISIONS.c
-        wanted = select(*FIELDS).where(d.time >= since).order_by(d.time.desc(), d.id.desc()).limit(most)
+        wanted = select(*FIELDS).where(_d.time >= since).order_by(_d.time.desc(), _d.id.desc()).limit(most)
         with self.reading() as connection:
             return [Record(*row) for row in connection.execute(wanted)]
 
     def latest_scored(self, most: int) -> list[Record]:
         """The records that were scored last, newest score first."""
-        d = DECISIONS.c
-        wanted = select(*FIELDS).where(d.scored_at.is_not(None)).order_by(d.scored_at.desc()).limit(most)
+        wanted = select(*FIELDS).where(_d.scored_at.is_not(None)).order_by(_d.scored_at.desc()).limit(most)
         with self.reading() as connection:
             return [Record(*row) for row in connection.execute(wanted)]
 
     def score(self, decision_id: str, score: float, by: str, at: float | None = None) -> Scored:
-        """Score a decision; see `scores.put_score` for which of several scores counts."""
-        scores.check(score, by)
+        """Score a decision."""
+        sent = SentScore(decision_id, score, by, time.time() if at is None else at)
         with self.writing() as connection:
-            return scores.put_score(connection, decision_id, score, by, time.time() if at is None else at)
+            return self.put_score(connection, sent)
+
+    def put_score(self, connection: Connection, sent: SentScore) -> Scored:
+        """Store a score inside a transaction of the caller; sending it again changes nothing.
+
+        A source's later score replaces its earlier one; a judge's never replaces another source's. A score that
+        arrives late, with an `at` before that of the current score, is only added to the history. With a `key`,
+        decisions of other keys are unknown.
+        """
+        decision, score, by, at = sent.decision, sent.score, sent.by, sent.at
+        appending(connection)
+        row = connection.execute(STANDING, {"decision": decision}).one_or_none()
+        if row is None or sent.key not in (None, row.key):
+            return "unknown"
+        earlier = connection.execute(SENT, {"decision": decision, "source": by}).all()
+        if earlier and (earlier[0].score == score or any(old.score == score and old.at == at for old in earlier)):
+            return "same"
+        stood = row.scored_by is None or _replaces(by, at, row.scored_by, row.scored_at)
+        kept = {"decision": decision, "score": score, "by": by, "at": at, "stood": stood, "before": row.score}
+        connection.execute(KEEP, kept)
+        if not stood:
+            return "stored"
+        connection.execute(STAND, {"decision": decision, "new_score": score, "new_source": by, "new_time": at})
+        return "stored" if row.scored_by is None else "replaced"
 
     def feedback(self, decision_id: str) -> list[Feedback]:
         """Every score that was sent for a decision, oldest first."""
+        sent = select(_f.decision, _f.score, _f.by, _f.at).where(_f.decision == decision_id).order_by(_f.at, _f.place)
         with self.reading() as connection:
-            return scores.history(connection, decision_id)
+            return [Feedback(*row) for row in connection.execute(sent)]
 
     def export(self, path: str | Path, since: float | None = None) -> Exported:
         """Write the decisions that can be learned from as an evaluation log; see `export.export`."""
         from fedrouter.store.export import export
 
         return export(self, Path(path), since)
+
+
+def _replaces(by: str, at: float, current_source: str, current_time: float) -> bool:
+    judged = current_source.startswith(JUDGE)
+    return judged if judged != by.startswith(JUDGE) else at >= current_time
 
 
 def _storable(words: str) -> str:

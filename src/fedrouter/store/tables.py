@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fedrouter.errors import BadInput, MissingExtra
 
 try:
@@ -304,14 +302,3 @@ def take_turns(connection: Connection) -> None:
     """Wait for other processes that change the schema."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
-
-
-def upsert(connection: Connection, table: Table) -> Any:
-    """An INSERT that can say what happens to a row that exists."""
-    if connection.dialect.name == "sqlite":
-        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-        return sqlite_insert(table)
-    from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-
-    return postgresql_insert(table)

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Literal, overload
 
 from fedrouter.errors import FedrouterError
-from fedrouter.store import scores
 from fedrouter.store.engine import StoreFailed
 from fedrouter.store.outbox import Entry, Outbox
 from fedrouter.store.records import Record, Scored, SentScore
@@ -142,10 +141,7 @@ class Writer:
             with self._store.writing() as connection:
                 self._store.insert(connection, records)
                 return [
-                    scores.put_score(connection, each.decision, each.score, each.by, each.at, each.key)
-                    if isinstance(each, SentScore)
-                    else None
-                    for each in batch
+                    self._store.put_score(connection, each) if isinstance(each, SentScore) else None for each in batch
                 ]
         except StoreFailed as error:  # the store failed, not a single write
             return [error] * len(batch)
@@ -192,7 +188,6 @@ class OutboxWriter:
         self, decision_id: str, score: float, by: str, at: float | None = None, key: str | None = None
     ) -> Scored:
         """Score a decision, if it belongs to ``key``; "deferred" if the score, or the row of the decision, waits."""
-        scores.check(score, by)
         sent = SentScore(decision_id, score, by, time.time() if at is None else at, key)
         if not self.degraded:
             try:

@@ -16,7 +16,8 @@ from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply
 from fedrouter.gateway.routing.decision import TRADEOFF_SETTING
 from fedrouter.gateway.routing.served import Served
-from fedrouter.store.page import UNROUTED, recent
+from fedrouter.store.page import recent
+from fedrouter.store.records import UNROUTED
 
 RECENT, LEAST = 500, 20
 """Requests that stand for the traffic, and how many there must be; with fewer, what is typical for the router does."""

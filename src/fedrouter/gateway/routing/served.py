@@ -237,14 +237,13 @@ class ServedVersion:
         self.published = version
         self.digest, self.version, self.encoder = f"version:{version.number}", version.number, version.encoder
         self._pool, self._found = pool_of(models), version.coefficients
-        own, known = self._found.pool, guesses_of(models)
-        names = self._pool.names
+        own, names = self._found.pool, self._pool.names
         self._columns = np.array([own.index(name) if name in own else 0 for name in names])
         missing = np.array([name not in own for name in names])
         self._missing = missing if missing.any() else None
         self.guessed: Mapping[str, str] = {
-            name: known.sources[index]
-            for index, name in enumerate(names)
+            model.name: known_of(model).source
+            for index, model in enumerate(models)
             if missing[index] or not self._found.rows[self._columns[index]]
         }
         self.needs_embedding = bool(self._found.rows.any())
