@@ -113,10 +113,10 @@ ORDERS = {
         ("server",),
     ),
     "learning": (
-        ("online", "schema", "traffic"),
+        ("online", "schema"),
         ("judges", "promise"),
-        ("learner", "panel"),
-        ("drift",),
+        ("learner",),
+        ("drift", "traffic"),
     ),
     "report": (
         ("page", "style"),
