@@ -1,6 +1,7 @@
 """Learning from a gateway's store and judging on one, as a user does it: a store in, a new version or a verdict out."""
 
 import json
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -83,6 +84,20 @@ def test_learning_adds_the_scored_requests_in_a_new_version(workspace, world, tm
         for bundle in (parent, child)
     ]
     assert miss[1] < miss[0]
+
+
+def test_that_cells_are_dropped_is_said_with_commands_that_keep_them(workspace, tmp_path):
+    saved = load(workspace / "bayes")
+    assert saved.router.evidence.features.cells is not None
+    (said,) = answer("learn", store_of(workspace), "--with", saved.path, "--out", tmp_path / "new")["warnings"]
+    assert load(tmp_path / "new").router.evidence.features.cells is None
+    commands = [shlex.split(command)[1:] for command in said.partition("the rows: ")[2].split(" && ")]
+    for command in commands:
+        done = run(*command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    kept = load(tmp_path / "new-cells")
+    assert kept.router.evidence.features.digest == saved.router.evidence.features.digest
+    assert kept.clients["gateway"]["rows"] == 1200
 
 
 def test_a_store_is_learned_from_as_it_is_whenever_its_scores_came(workspace, world, tmp_path):

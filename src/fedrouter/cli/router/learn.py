@@ -372,6 +372,15 @@ def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], 
         provenance = saved.child([*known.values(), entry], change)
     save(out, router, encoder, provenance)
     voice.say(f"Learned from {rows:,} scored requests.")
+    warnings = []
+    if saved is not None and base is not None and base.evidence.features.cells is not None:
+        # A store keeps sums of rows that may be gone, so features that are found in rows cannot be added to them.
+        warnings = [
+            f"{saved.path} tells cells of similar queries apart; learned from a store, the router no longer does. To "
+            f"keep them, learn from the rows: fedrouter log --store {quoted(source)} --out rows.parquet && "
+            f"fedrouter learn {quoted(owner)}=rows.parquet --with {quoted(saved.path)} --out {quoted(f'{out}-cells')}"
+        ]
+        voice.warn(warnings[0])
     of = f"; its parent is {saved.path}" if saved is not None else ""
     voice.say(f"Bundle: {out}, version {provenance.version}{of}")
     steps = [f"fedrouter bundle use {quoted(out)} --store {quoted(source)}", f"fedrouter show {quoted(out)}"]
@@ -386,6 +395,7 @@ def _from_store(voice: Voice, saved: Bundle | None, sources: Mapping[str, str], 
             "rows": {each["name"]: each["rows"] for each in provenance.clients},
             "parent": provenance.parent,
             "change": change,
+            "warnings": warnings,
             "next": steps,
         }
     )
