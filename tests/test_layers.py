@@ -131,10 +131,10 @@ ORDERS = {
     ),
     "store": (
         ("engine", "records", "tables"),
-        ("accounting", "evidence", "export", "keys", "scores"),
+        ("accounting", "evidence", "keys"),
         ("shared",),
         ("store",),
-        ("outbox", "page"),
+        ("export", "outbox", "page"),
         ("writer",),
     ),
     "testing": (("samples",), ("engines", "families"), ("verbs",)),

@@ -12,6 +12,7 @@ import pytest
 from cli.command import answer, run
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.data.partition import partition
+from fedrouter.store.export import export
 from fedrouter.store.store import Store
 from learning.logs import learned, record, records_of
 
@@ -136,7 +137,7 @@ def test_evaluate_judges_a_router_on_the_log_with_its_propensities(workspace, so
     if source == "export":
         log = tmp_path / "log.parquet"
         with Store.open(store_of(workspace)) as store:
-            store.export(log)
+            export(store, log)
     found = answer("evaluate", workspace / "kmeans", log)["judgement"]
     router, evaluations = load(workspace / "kmeans").router, world.evaluations
     grid, rows = evaluations.grid(), np.arange(evaluations.queries)

@@ -104,7 +104,7 @@ def test_spent_is_a_keys_cost_since_a_time(filled):
 
 def test_pruning_forgets_decisions_and_feedback_but_no_sum(filled):
     before = {by: filled.usage(by) for by in ("day", "key", "model")}
-    gone = list(filled.rows(until=START + DAY))
+    gone = [row for row in filled.rows() if row.time < START + DAY]
     assert filled.prune(START + DAY) == 2
     assert filled.prune(START + DAY) == 0
     assert {by: filled.usage(by) for by in before} == before

@@ -9,6 +9,7 @@ import pytest
 import fedrouter.store.export
 from fedrouter.data.read import read
 from fedrouter.errors import BadInput
+from fedrouter.store.export import export
 from fedrouter.store.store import Store
 
 FORMS = ("parquet", "jsonl", "csv")
@@ -36,7 +37,7 @@ def fill(store, made, count=20, **fields):
 def test_evaluations_read_from_an_export_equal_the_rows(store, made, tmp_path, form, monkeypatch):
     monkeypatch.setattr(fedrouter.store.export, "BATCH", 7)  # several parts
     rows = fill(store, made, task="chat")
-    done = store.export(tmp_path / f"log.{form}")
+    done = export(store, tmp_path / f"log.{form}")
     assert (done.rows, done.left_out, done.encoder) == (20, 0, "all-MiniLM-L6-v2")
     dataset = read(tmp_path / f"log.{form}")
     found = dataset.evaluations
@@ -57,7 +58,7 @@ def test_rows_with_and_without_a_field_are_exported_together(store, made, tmp_pa
     store.append(records)
     for record in records:
         store.score(record.id, 1.0, "user")
-    store.export(tmp_path / f"log.{form}")
+    export(store, tmp_path / f"log.{form}")
     assert len(read(tmp_path / f"log.{form}").evaluations) == 5
     if form == "parquet":
         table = pyarrow.parquet.read_table(tmp_path / "log.parquet").to_pydict()
@@ -66,14 +67,14 @@ def test_rows_with_and_without_a_field_are_exported_together(store, made, tmp_pa
 
 def test_the_same_query_to_two_models_is_one_query(store, made, tmp_path):
     fill(store, made, count=4, embedding=np.ones(8, "<f4").tobytes())
-    store.export(tmp_path / "log.parquet")
+    export(store, tmp_path / "log.parquet")
     found = read(tmp_path / "log.parquet").evaluations
     assert (found.queries, len(found)) == (1, 4)
 
 
 def test_an_export_keeps_what_off_policy_estimates_need(store, made, tmp_path):
     rows = fill(store, made, count=3, propensity=0.25, explored=True)
-    store.export(tmp_path / "log.parquet")
+    export(store, tmp_path / "log.parquet")
     table = pyarrow.parquet.read_table(tmp_path / "log.parquet").to_pydict()
     assert table["id"] == [row.id for row in rows]
     assert table["time"] == [row.time for row in rows]
@@ -91,7 +92,7 @@ def test_only_rows_that_teach_something_are_exported(store, made, tmp_path):
     store.append(unfit)
     for record in unfit[:3]:
         store.score(record.id, 1.0, "user")
-    done = store.export(tmp_path / "log.jsonl")
+    done = export(store, tmp_path / "log.jsonl")
     assert (done.rows, done.left_out) == (4, 4)
 
 
@@ -100,40 +101,40 @@ def test_rows_without_a_task_are_unlabelled_where_others_have_one(store, made, t
     other = made(9)
     store.append([other])
     store.score(other.id, 1.0, "user")
-    store.export(tmp_path / "log.csv")
+    export(store, tmp_path / "log.csv")
     assert read(tmp_path / "log.csv").evaluations.task == ("chat", "chat", "unlabelled")
 
 
 def test_prompts_are_exported_if_all_were_stored(store, made, tmp_path):
     rows = fill(store, made, count=2, text='a "quoted"\nprompt, with more')
-    store.export(tmp_path / "log.csv")
+    export(store, tmp_path / "log.csv")
     assert read(tmp_path / "log.csv").evaluations.text == (rows[0].text,)
     fill(store, made, count=3)
-    store.export(tmp_path / "log.csv")
+    export(store, tmp_path / "log.csv")
     assert "quoted" not in (tmp_path / "log.csv").read_text()
 
 
 def test_embeddings_of_two_encoders_are_not_mixed(store, made, tmp_path):
     fill(store, made, count=2)
     fill(store, made, count=3, encoder="other")
-    done = store.export(tmp_path / "log.parquet")
+    done = export(store, tmp_path / "log.parquet")
     assert (done.encoder, done.rows, done.left_out) == ("other", 3, 2)
 
 
 def test_a_time_can_be_asked_for(store, made, tmp_path):
     rows = fill(store, made, count=10)
-    assert store.export(tmp_path / "log.csv", since=rows[2].time).rows == 8
+    assert export(store, tmp_path / "log.csv", since=rows[2].time).rows == 8
 
 
 def test_an_export_that_fails_leaves_the_file_that_was_there(store, made, tmp_path):
     fill(store, made, count=2)
-    store.export(tmp_path / "log.jsonl")
+    export(store, tmp_path / "log.jsonl")
     before = (tmp_path / "log.jsonl").read_bytes()
     wide = made(5, embedding=np.ones(9, "<f4").tobytes())
     store.append([wide])
     store.score(wide.id, 1.0, "user")
     with pytest.raises(BadInput, match=r"does not have the width"):
-        store.export(tmp_path / "log.jsonl")
+        export(store, tmp_path / "log.jsonl")
     assert (tmp_path / "log.jsonl").read_bytes() == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
     assert stat.S_IMODE((tmp_path / "log.jsonl").stat().st_mode) == 0o600
@@ -142,11 +143,11 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(store, made, tmp_pa
 @pytest.mark.parametrize("name", ["log.txt", "no/log.csv"])
 def test_a_place_that_cannot_be_written_is_refused(store, made, tmp_path, name):
     with pytest.raises(BadInput, match=r"expected a file ending in|no such folder"):
-        store.export(tmp_path / name)
+        export(store, tmp_path / name)
 
 
 def test_a_log_without_scores_says_where_scores_come_from(store, made, tmp_path):
     store.append([made()])
     with pytest.raises(BadInput, match=r"none of 1 decisions has a score.*/v1/feedback"):
-        store.export(tmp_path / "log.parquet")
+        export(store, tmp_path / "log.parquet")
     assert list(tmp_path.glob("*.parquet")) == []

@@ -168,7 +168,7 @@ class Learner:
         queries = recent_queries(self._store, self._encoder)
         features = self.online.features
         phi = _typical(features, found) if queries is None else features.features(queries)
-        window = self._window_of(target)
+        window = self._window if target is None else self._window.of(target)
         kept, correction = measure(router, found, window, self._share, target)
         return Version(found, curve_of(found, phi, self._share, correction), self._encoder, kept, target)
 
@@ -237,9 +237,6 @@ class Learner:
             for row, features in zip(own, phi, strict=True):
                 numbers = float(row.score or 0.0), float(row.cost or 0.0), row.propensity, row.time
                 yield Answer(row.id, features, pool.index(row.chosen), *numbers, float(row.quality or 0.0))
-
-    def _window_of(self, target: float | None) -> Window:
-        return self._window if target is None else self._window.of(target)
 
     def evidence(self) -> Evidence:
         """All evidence that was counted, faded, over the models that can be chosen."""

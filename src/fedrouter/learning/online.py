@@ -63,13 +63,13 @@ class Coefficients:
     asked: float
 
     @classmethod
-    def of(cls, router: BayesRouter, seed: int = 0, draws: int = DRAWS) -> Coefficients:
+    def of(cls, router: BayesRouter, seed: int = 0) -> Coefficients:
         """What a router says, with draws of its posterior."""
         weights, shift = router.weights
         size = len(router.pool)
         cost = weights[:, size:].T.copy()
         cost[:, 0] += shift  # the first feature is 1
-        drawn = router.accuracy.draws(draws, np.random.default_rng(seed)).astype(np.float32)
+        drawn = router.accuracy.draws(DRAWS, np.random.default_rng(seed)).astype(np.float32)
         rows = router.rows_by_model()
         assert rows is not None
         mean = np.ascontiguousarray(weights[:, :size].T)

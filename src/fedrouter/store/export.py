@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 from sqlalchemy import ColumnElement, func, select
@@ -20,10 +20,8 @@ from fedrouter.encoders import column_stem
 from fedrouter.errors import BadInput
 from fedrouter.files import PRIVATE, replacing
 from fedrouter.store.records import Record
+from fedrouter.store.store import Store
 from fedrouter.store.tables import DECISIONS
-
-if TYPE_CHECKING:
-    from fedrouter.store.store import Store
 
 FORMS = (".parquet", ".jsonl", ".csv")
 BATCH = 5000
@@ -47,7 +45,7 @@ class Exported:
         return asdict(self)
 
 
-def export(store: Store, path: Path, since: float | None) -> Exported:
+def export(store: Store, path: Path, since: float | None = None) -> Exported:
     """Write the decisions that have a score, a model that served, a cost and an embedding; the write is atomic.
 
     Embeddings are those of the encoder that most rows have. Prompts are written if the gateway stored all of them.

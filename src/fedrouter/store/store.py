@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from fedrouter.errors import MissingExtra
 
@@ -20,9 +19,6 @@ from fedrouter.store.keys import Keys
 from fedrouter.store.records import Feedback, Record, Scored, SentScore
 from fedrouter.store.shared import Agreements
 from fedrouter.store.tables import DECISIONS, FEEDBACK, VERSION, create_tables, version
-
-if TYPE_CHECKING:
-    from fedrouter.store.export import Exported
 
 FIELDS = tuple(column for column in DECISIONS.columns if not column.primary_key)
 NAMES = tuple(column.name for column in FIELDS)
@@ -129,21 +125,11 @@ class Store(Agreements, Keys):
             found = connection.execute(wanted).scalar()
         return None if found is None else str(found)
 
-    def rows(
-        self,
-        since: float | None = None,
-        until: float | None = None,
-        scored_only: bool = False,
-        key: str | None = None,
-    ) -> Iterator[Record]:
-        """Records with ``since <= time < until``, oldest first, read a page at a time."""
+    def rows(self, since: float | None = None, scored_only: bool = False) -> Iterator[Record]:
+        """Records since a time, oldest first, read a page at a time."""
         wanted = select(*FIELDS).order_by(_d.time, _d.id).limit(PAGE)
-        if until is not None:
-            wanted = wanted.where(_d.time < until)
         if scored_only:
             wanted = wanted.where(_d.score.is_not(None))
-        if key is not None:
-            wanted = wanted.where(_d.key == key)
         page = wanted if since is None else wanted.where(_d.time >= since)
         while True:
             with self.reading() as connection:
@@ -200,12 +186,6 @@ class Store(Agreements, Keys):
         sent = select(_f.decision, _f.score, _f.by, _f.at).where(_f.decision == decision_id).order_by(_f.at, _f.place)
         with self.reading() as connection:
             return [Feedback(*row) for row in connection.execute(sent)]
-
-    def export(self, path: str | Path, since: float | None = None) -> Exported:
-        """Write the decisions that can be learned from as an evaluation log; see `export.export`."""
-        from fedrouter.store.export import export
-
-        return export(self, Path(path), since)
 
 
 def _replaces(by: str, at: float, current_source: str, current_time: float) -> bool:

@@ -74,8 +74,10 @@ def log(
 
 
 def _export(voice: Voice, out: Path, since: float | None, store: str) -> None:
+    from fedrouter.store.export import export
+
     with open_store(store) as opened:
-        done = opened.export(out, since)
+        done = export(opened, out, since)
     voice.say(f"{done.path}: {done.rows:,} evaluations with embeddings of {done.encoder}")
     if done.left_out:
         voice.say(f"{done.left_out:,} decisions left out: without a score, a model that served, a cost or an embedding")
