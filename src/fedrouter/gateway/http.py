@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import orjson
+
 AsgiMessage = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
@@ -165,6 +167,17 @@ async def send_response(send: Send, status: int, body: bytes, headers: Iterable[
 async def send_error(send: Send, error: HttpError, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
     """Send an error as a complete response."""
     await send_response(send, error.status, error.body(), [JSON, *error.headers, *headers])
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """A body that must be a JSON object; :class:`HttpError` 400 if it is not one."""
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise HttpError(400, "The body is not JSON.", "invalid_json") from None
+    if not isinstance(found, dict):
+        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    return found
 
 
 def _unzipped(packed: bytes, limit: int) -> bytes:

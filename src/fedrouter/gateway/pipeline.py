@@ -16,7 +16,7 @@ from fedrouter.gateway.access import BudgetReservation
 from fedrouter.gateway.apis import CHAT, RESERVED_TOKENS, Api, Usage, cost_of, cost_to_reserve
 from fedrouter.gateway.config import Config, Upstream
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Interrupted
+from fedrouter.gateway.http import Headers, HttpError, HttpRequest, Interrupted, json_object
 from fedrouter.gateway.routing.decision import not_allowed
 from fedrouter.gateway.routing.request import KNOBS, Prompt, RequestOptions, read_options, read_prompt
 from fedrouter.store.records import Key, Record
@@ -227,6 +227,13 @@ async def admit(gateway: Gateway, request: HttpRequest) -> Key:
     return key
 
 
+def for_admins(key: Key) -> Key:
+    """The key; :class:`HttpError` 403 if it is not an administrator's."""
+    if not key.admin:
+        raise HttpError(403, "This needs an admin key.", "admin_only", "permission_error")
+    return key
+
+
 @asynccontextmanager
 async def route_request(
     gateway: Gateway,
@@ -352,12 +359,7 @@ def _with_defaults(options: RequestOptions, key: Key) -> RequestOptions:
 
 def read_body(raw: bytes) -> dict[str, Any]:
     """A body, validated as far as all APIs need it; everything else is left to the upstream."""
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise HttpError(400, "The body is not JSON.", "invalid_json") from None
-    if not isinstance(body, dict):
-        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    body = json_object(raw)
     for name in body:
         if name not in READ and (meant := name.casefold()) in READ:
             raise HttpError(400, f"{name[:40]}: did you mean {meant}?", "invalid_value", param=meant)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, json_object, send_response
 from fedrouter.store.records import Key
 
 API = "/page/api/"
@@ -50,12 +50,7 @@ class Visit:
 
     async def body(self, *fields: str) -> dict[str, Any]:
         """The JSON object that was sent; :class:`HttpError` 400 if it is not one, or has other fields than these."""
-        try:
-            found = orjson.loads(await self.request.body(BODY_LIMIT))
-        except orjson.JSONDecodeError:
-            found = None
-        if not isinstance(found, dict):
-            raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+        found = json_object(await self.request.body(BODY_LIMIT))
         if not found.keys() <= set(fields):  # not named: whatever was sent may be part of a prompt
             raise HttpError(400, f"Unknown field; expected {', '.join(fields) or 'none'}.", "invalid_value")
         return found

@@ -36,14 +36,14 @@ async def apply(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Set the dial of requests that set none, at every gateway on the store."""
     given = {"dial": checked((await visit.body("dial")).get("dial"), "dial", 0, 10)}
     await gateway.administer(lambda: gateway.store.put_setting(TRADEOFF_SETTING, orjson.dumps(given).decode()))
-    gateway.decider.default.set(given)
+    gateway.decider.default.given = given
     await reply(send, given)
 
 
 async def reset(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Go back to the config's dial, quality or λ."""
     await gateway.administer(lambda: gateway.store.put_setting(TRADEOFF_SETTING, None))
-    gateway.decider.default.set(None)
+    gateway.decider.default.given = None
     await reply(send, {})
 
 

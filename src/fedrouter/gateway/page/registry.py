@@ -13,6 +13,7 @@ from fedrouter.gateway.http import AsgiMessage, Headers, HttpError, HttpRequest,
 from fedrouter.gateway.page import decisions, frontier, keys, learning, overview, playground, session
 from fedrouter.gateway.page.endpoint import API, PageEndpoint, Visit
 from fedrouter.gateway.page.files import PREFIX, send_file
+from fedrouter.gateway.pipeline import for_admins
 from fedrouter.gateway.routes.endpoint import Handler
 
 ENDPOINTS: tuple[PageEndpoint, ...] = (
@@ -81,8 +82,8 @@ async def _api(endpoint: PageEndpoint, gateway: Gateway, request: HttpRequest, s
         await endpoint.handle(gateway, Visit(request, session.NOBODY), send)
         return
     key = await session.key_of(gateway, request)
-    if endpoint.access == "admin" and not key.admin:
-        raise HttpError(403, "This needs an admin key.", "admin_only", "permission_error")
+    if endpoint.access == "admin":
+        for_admins(key)
     visit = Visit(request, key)
     if endpoint.long:
         await endpoint.handle(gateway, visit, send)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, json_object, send_response
 from fedrouter.gateway.pipeline import admit
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 from fedrouter.store.engine import StoreFailed
@@ -53,12 +53,7 @@ def _alphanumeric(name: str) -> bool:
 
 def _read(raw: bytes) -> tuple[str, str, float]:
     """Which id it is, that id, and the score."""
-    try:
-        body: Any = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise HttpError(400, "The body is not JSON.", "invalid_json") from None
-    if not isinstance(body, dict):
-        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    body = json_object(raw)
     score: Any = body.pop("score", None)
     if not body.keys() <= {"decision_id", "id"}:  # not named: whatever was sent may be part of a prompt
         raise HttpError(400, "Unknown field; expected id or decision_id, and score.", "invalid_value")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
+from fedrouter.gateway.http import HttpRequest, Send, send_response
 from fedrouter.gateway.observe.metrics import CONTENT_TYPE
+from fedrouter.gateway.pipeline import for_admins
 from fedrouter.gateway.routes.endpoint import Endpoint
 
 
@@ -26,8 +27,7 @@ async def ready(gateway: Gateway, request: HttpRequest, send: Send) -> None:
 
 async def metrics(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     """Metrics in Prometheus' text format, for admin keys."""
-    if not (await gateway.authenticator.authenticate(request)).admin:
-        raise HttpError(403, "Metrics need an admin key.", "admin_only", "permission_error")
+    for_admins(await gateway.authenticator.authenticate(request))
     await send_response(send, 200, gateway.metrics.exposition(), [(b"content-type", CONTENT_TYPE)])
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
-from fedrouter.gateway.pipeline import admit
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, json_object, send_response
+from fedrouter.gateway.pipeline import admit, for_admins
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 from fedrouter.store.keys import NUMBERS, SETTINGS, BadKey, LastAdmin
 from fedrouter.store.records import Key
@@ -28,24 +28,24 @@ ID = re.compile("key-[0-9a-f]{12}")
 
 async def show(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     """All keys, without their tokens."""
-    await _admit(gateway, request)
+    for_admins(await admit(gateway, request))
     found = await asyncio.to_thread(gateway.store.all_keys)
     await _reply(send, {"keys": [key.to_json() for key in found]})
 
 
 async def create(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await _admit(gateway, request)
-    await _reply(send, await created(gateway, _read(await request.body(BODY_LIMIT))))
+    for_admins(await admit(gateway, request))
+    await _reply(send, await created(gateway, json_object(await request.body(BODY_LIMIT))))
 
 
 async def edit(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await _admit(gateway, request)
-    changes = _read(await request.body(BODY_LIMIT))
+    for_admins(await admit(gateway, request))
+    changes = json_object(await request.body(BODY_LIMIT))
     await _reply(send, (await edited(gateway, request.id, changes)).to_json())
 
 
 async def revoke(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    own = await _admit(gateway, request)
+    own = for_admins(await admit(gateway, request))
     await revoked(gateway, request.id, own)
     await _reply(send, {"id": request.id, "disabled": True})
 
@@ -101,23 +101,6 @@ def _check_models(gateway: Gateway, settings: Mapping[str, Any]) -> None:
     for pattern in patterns if isinstance(patterns, list) else ():
         if isinstance(pattern, str) and not any(fnmatchcase(name, pattern) for name in gateway.decider.names):
             raise _invalid("models", f"{pattern[:80]!r} fits none of {', '.join(gateway.decider.names)}")
-
-
-async def _admit(gateway: Gateway, request: HttpRequest) -> Key:
-    key = await admit(gateway, request)
-    if not key.admin:
-        raise HttpError(403, "Keys need an admin key.", "admin_only", "permission_error")
-    return key
-
-
-def _read(raw: bytes) -> dict[str, Any]:
-    try:
-        found = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
-        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
-    return found
 
 
 async def _reply(send: Send, found: Any) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import orjson
 
 from fedrouter.gateway.gateway import Gateway
-from fedrouter.gateway.http import HttpError, HttpRequest, Send, send_response
-from fedrouter.gateway.pipeline import admit
+from fedrouter.gateway.http import HttpError, HttpRequest, Send, json_object, send_response
+from fedrouter.gateway.pipeline import admit, for_admins
 from fedrouter.gateway.routes.endpoint import OBJECT, Endpoint
 from fedrouter.gateway.routing.decision import LARGEST, TRADEOFF_SETTING, problem_with
 
@@ -18,31 +17,26 @@ BODY_LIMIT = 4096
 
 
 async def show(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await _admit(gateway, request)
+    for_admins(await admit(gateway, request))
     await _answer(gateway, send)
 
 
 async def change(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await _admit(gateway, request)
+    for_admins(await admit(gateway, request))
     given, bundle = _read(await request.body(BODY_LIMIT))
     serving = gateway.bundles.current
     if bundle is not None and (serving is None or serving.digest != bundle):
         raise HttpError(409, "bundle: the gateway serves another router than this one.", "other_bundle", param="bundle")
     await asyncio.to_thread(gateway.store.put_setting, TRADEOFF_SETTING, orjson.dumps(given).decode())
-    gateway.decider.default.set(given)
+    gateway.decider.default.given = given
     await _answer(gateway, send)
 
 
 async def reset(gateway: Gateway, request: HttpRequest, send: Send) -> None:
-    await _admit(gateway, request)
+    for_admins(await admit(gateway, request))
     await asyncio.to_thread(gateway.store.put_setting, TRADEOFF_SETTING, None)
-    gateway.decider.default.set(None)
+    gateway.decider.default.given = None
     await _answer(gateway, send)
-
-
-async def _admit(gateway: Gateway, request: HttpRequest) -> None:
-    if not (await admit(gateway, request)).admin:
-        raise HttpError(403, "The tradeoff needs an admin key.", "admin_only", "permission_error")
 
 
 async def _answer(gateway: Gateway, send: Send) -> None:
@@ -58,12 +52,7 @@ async def _answer(gateway: Gateway, send: Send) -> None:
 
 
 def _read(raw: bytes) -> tuple[dict[str, float], str | None]:
-    try:
-        body: Any = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise HttpError(400, "The body is not JSON.", "invalid_json") from None
-    if not isinstance(body, dict):
-        raise HttpError(400, "The body is not a JSON object.", "invalid_json")
+    body = json_object(raw)
     bundle = body.pop("bundle", None)
     if not isinstance(bundle, str | None):
         raise HttpError(400, "bundle: expected the digest of a bundle.", "invalid_value", param="bundle")

@@ -88,16 +88,12 @@ class DefaultTradeoff:
         """The quality to keep; None if a dial or λ is set instead."""
         return self._config.kept_quality if self.given is None else self.given.get("quality")
 
-    def set(self, given: Mapping[str, float] | None) -> None:
-        """Use this instead of the config's, or the config's again."""
-        self.given = given
-
     async def read(self, store: Store) -> None:
         """Take over what the store has."""
         text = await asyncio.to_thread(store.setting, TRADEOFF_SETTING)
         given = None if text is None else json.loads(text)
         if given != self.given:
-            self.set(given)
+            self.given = given
             LOG.info("requests that set no tradeoff now have %s", json.dumps(given) if given else "the config's")
 
     async def follow(self, store: Store) -> None:
