@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
-pytest.importorskip("opendp")
 
 from cli.command import COMMAND, answer, run
 from federation.federations import ENCODER, Federation, rows_of

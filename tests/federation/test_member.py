@@ -124,6 +124,37 @@ def test_a_journal_restored_from_a_backup_is_noticed(federation, tmp_path):
     assert len(federation.members["m0"].journal.releases()) == 1
 
 
+@pytest.mark.parametrize("exchange", ["keys", "masked"])
+def test_noise_that_is_drawn_again_after_a_journal_was_restored_within_an_epoch_is_the_same(tmp_path, exchange):
+    """Two draws on the same numbers under the same masks would average out; numbers that changed get another."""
+    federation = Federation(tmp_path / "f", 3, queries=100)
+    journal, backup = federation.folder / "m0" / "journal.db", tmp_path / "backup"
+    if exchange == "masked":
+        with pytest.raises(TooFewLeft):
+            federation.run(lambda at, name: at == "shares")
+    federation.members["m0"].close()
+    shutil.copy(journal, backup)
+    federation.open("m0")
+    with pytest.raises(TooFewLeft):
+        federation.run(lambda at, name: at == exchange)
+    asked, shown, noise = federation.coordinator.requests(1, exchange)["m0"], set(), set()
+    rows = federation.rows["m0"]
+    for turn in range(4):
+        federation.members["m0"].close()
+        shutil.copy(backup, journal)
+        federation.open("m0")
+        federation.rows["m0"] = rows if turn < 3 else replace(rows, accuracy=1 - rows.accuracy)
+        reply = Frame.unpack(federation.members["m0"].answer(asked))
+        if exchange == "keys":
+            shown.add(federation.members["m0"].journal.pending("bayes"))
+            continue
+        shown.add(reply.blob("masked"))
+        (sent,) = federation.members["m0"].journal.releases()
+        noise.add((sent.sent - sent.exact).tobytes())
+    assert (len(shown), len(noise)) == ((1, 0) if exchange == "keys" else (2, 2))
+    federation.close()
+
+
 def test_a_journal_goes_with_its_key(federation):
     federation.members["m0"].close()
     (federation.folder / "m0" / "identity.key").unlink()

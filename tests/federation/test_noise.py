@@ -19,6 +19,7 @@ from fedrouter.federation.noise import (
     honest,
     tolerated_dropouts,
 )
+from fedrouter.federation.secagg.primitives import numbers
 from fedrouter.release import SENSITIVITY, Release
 
 
@@ -67,6 +68,19 @@ def test_drawn_integers_have_the_deviation_they_should():
     assert drawn.std() == pytest.approx(300.0, rel=0.06)
     assert not (drawn == discrete_gaussian(4_000, 300.0)).all()
     assert (discrete_gaussian(50, 300.0, seed=3) == discrete_gaussian(50, 300.0, seed=3)).all()
+
+
+def test_integers_are_drawn_as_often_as_the_discrete_gaussian_says():
+    size, values = 40_000, np.arange(-6, 7)
+    drawn = discrete_gaussian(size, 2.0, draw=numbers(b"a secret", "test"))
+    chance = np.exp(-(values**2) / 8) / np.exp(-(np.arange(-60, 61) ** 2) / 8).sum()
+    found = np.array([(drawn == value).mean() for value in values])
+    assert (np.abs(found - chance) <= 4 * np.sqrt(chance * (1 - chance) / size)).all()
+
+
+def test_noise_follows_from_a_secret_and_what_it_is_for():
+    draws = [discrete_gaussian(20, 9.0, draw=numbers(*of)).tolist() for of in ((b"s", "a"), (b"s", "a"), (b"s", "b"))]
+    assert draws[0] == draws[1] != draws[2]
 
 
 def test_epsilon_zero_adds_nothing():

@@ -26,7 +26,7 @@ from fedrouter.federation.message import from_fields, to_fields
 from fedrouter.federation.noise import ROUNDED, Noise, colluders, tolerated_dropouts
 from fedrouter.federation.policy import Policy
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, Announcement, Participant, State
-from fedrouter.federation.secagg.primitives import LARGEST, Sums
+from fedrouter.federation.secagg.primitives import LARGEST, Sums, numbers
 from fedrouter.federation.terms import MOST_TIME, SignedTerms, Terms, chained, in_utc
 from fedrouter.federation.total import Total, epochs_in, saved, sum_of
 from fedrouter.federation.verb import LEAST_IN_CENTROID, Own, Verb, verb_named
@@ -215,7 +215,8 @@ class Member:
         new = self.journal.new_queries(rows, terms.family)
         fresh = self.journal.count(terms.family, terms.epoch, new)
         noise = Noise(terms.epsilon, terms.delta)
-        pending = self.journal.pending(terms.family) + noise.declared(fresh)
+        shown = noise.declared(fresh, self._draw(terms, "count", fresh.to_bytes(8, "big")))
+        pending = self.journal.pending(terms.family) + shown
         self.journal.set_pending(terms.family, pending)
         stated = max(0, pending) // ROUNDED * ROUNDED
         participant = self._participant(terms, fresh=True)
@@ -314,7 +315,15 @@ class Member:
         others = [announced[name].divisor for name in trusted if name in announced]
         deviation = noise.deviation(announced[self.name].divisor, others, staying)
         empty = Release.none(terms.pool, map_of_width(terms.dimension))
-        return noise.added(empty.with_vector(exact, 0.0), deviation).vector(), deviation
+        draw = self._draw(terms, "vector", exact.astype("<i8").tobytes(), repr(deviation).encode())
+        return noise.added(empty.with_vector(exact, 0.0), deviation, draw).vector(), deviation
+
+    def _draw(self, terms: Terms, kind: str, *of: bytes) -> Callable[[], int]:
+        """Random numbers for the noise on something: drawn again, in a journal from a backup, noise is the same.
+
+        Another noise on the same numbers would average out; the same noise on other numbers would show what changed.
+        """
+        return numbers(self._identity.secret("noise"), f"noise {kind}", terms.digest, *of)
 
     # Totals.
 

@@ -3,23 +3,24 @@
 A release moves by at most `SENSITIVITY` when one query joins or leaves. With μ = sensitivity/σ, Gaussian noise is
 (ε, δ)-private exactly where δ ≥ Φ(−ε/μ + μ/2) − exp(ε)·Φ(−ε/μ − μ/2) (Balle and Wang, 2018). Every member adds a share
 of σ² such that the trusted members that stay, less those that collude, still add up to σ². Noise is drawn on the
-integers that travel, by OpenDP, from the operating system's randomness. A member also says how many new queries it has;
-that number has noise of its own, for which a small part of ε is set aside.
+integers that travel; a member's follows from its key, the terms and what it hides. A member also says how many new
+queries it has; that number has noise of its own, for which a small part of ε is set aside.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrouter.encoders.feature_map import UNIT
-from fedrouter.errors import BadInput, MissingExtra
+from fedrouter.errors import BadInput
 from fedrouter.release import SENSITIVITY, Release
 
 COLLUDING: Final = 0.2
@@ -28,8 +29,17 @@ COUNT_EPSILON: Final = 0.1
 """The part of ε for the number of new queries."""
 ROUNDED: Final = 100
 """That number is rounded down to a multiple of this."""
+BITS: Final = 128
+"""Random bits at a time."""
+Draw = Callable[[], int]
+"""The next `BITS` random bits, as a number."""
 LEAST_EPSILON, MOST_EPSILON = 0.5, 100.0
 """Less leaves nothing but noise, more protects nothing."""
+
+
+def system() -> int:
+    """From the operating system's randomness."""
+    return secrets.randbits(BITS)
 
 
 @dataclass(frozen=True)
@@ -96,19 +106,19 @@ class Noise:
         """A member's release with its share of the noise, where all of this many trust each other."""
         return self.added(release, self.share(members))
 
-    def added(self, release: Release, deviation: float) -> Release:
+    def added(self, release: Release, deviation: float, draw: Draw = system) -> Release:
         if not self.epsilon:
             return release
         exact = release.vector()
-        drawn = discrete_gaussian(len(exact), deviation * UNIT, self.seed)
+        drawn = discrete_gaussian(len(exact), deviation * UNIT, self.seed, draw)
         return release.with_vector(exact + drawn, math.hypot(release.noise, deviation))
 
-    def declared(self, rows: int) -> int:
+    def declared(self, rows: int, draw: Draw = system) -> int:
         """A number of queries with noise (discrete Laplace), for which ``COUNT_EPSILON`` is spent."""
         if not self.epsilon:
             return rows
-
-        return rows + _geometric(COUNT_EPSILON) - _geometric(COUNT_EPSILON)
+        parts = Fraction(str(COUNT_EPSILON)).as_integer_ratio()
+        return rows + _geometric(*parts, draw) - _geometric(*parts, draw)
 
 
 def tolerated_dropouts(members: int) -> int:
@@ -142,27 +152,48 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     return _below(mu / 2 - epsilon / mu) - math.exp(epsilon) * _below(-mu / 2 - epsilon / mu)
 
 
-def discrete_gaussian(size: int, deviation: float, seed: int | None = None) -> npt.NDArray[np.int64]:
-    """Integers ``(size,)`` from the discrete Gaussian; with a seed, repeatable and rounded, for simulations only."""
+def discrete_gaussian(
+    size: int, deviation: float, seed: int | None = None, draw: Draw = system
+) -> npt.NDArray[np.int64]:
+    """Integers ``(size,)`` from the discrete Gaussian; with a seed, repeatable and rounded, for simulations only.
+
+    Canonne, Kamath and Steinke (2020), algorithm 3, on integers of any size: no floating point decides anything.
+    """
     if seed is not None:
         return np.rint(np.random.default_rng(seed).normal(0.0, deviation, size)).astype(np.int64)
-    try:
-        import opendp.prelude as dp
-    except ImportError:
-        raise MissingExtra("Noise on a release", "flower") from None
-    dp.enable_features("contrib")
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    mechanism = dp.m.make_gaussian(*space, scale=deviation)
-    return np.array(mechanism([0] * size), np.int64)
+    variance, found = math.ceil(deviation**2), np.empty(size, np.int64)
+    scale = math.isqrt(variance) + 1
+    for place in range(size):
+        while True:
+            # The discrete Laplace of this scale, of which as many are kept as make it a Gaussian.
+            rest = draw() * scale >> BITS
+            if not _coin(rest, scale, draw):
+                continue
+            distance, negative = rest + scale * _geometric(1, 1, draw), draw() & 1
+            if (distance or not negative) and _coin((distance * scale - variance) ** 2, 2 * variance * scale**2, draw):
+                break
+        found[place] = -distance if negative else distance
+    return found
 
 
-def _geometric(epsilon: float) -> int:
-    """How often in a row a coin of probability exp(−ε) falls on its side."""
-    # A 64-bit threshold is off by less than 2^-63, which no δ here notices.
-    bound, count = int(math.exp(-epsilon) * 2**64), 0
-    while secrets.randbits(64) < bound:
+def _geometric(above: int, below: int, draw: Draw) -> int:
+    """How often in a row a coin of probability exp(−above/below) falls on its side."""
+    count = 0
+    while _coin(above, below, draw):
         count += 1
     return count
+
+
+def _coin(above: int, below: int, draw: Draw) -> bool:
+    """True with probability exp(−above/below), off by less than 2^-120, which no δ notices."""
+    while above > below:
+        if not _coin(1, 1, draw):
+            return False
+        above -= below
+    turns = 1
+    while draw() * below * turns < above << BITS:
+        turns += 1
+    return turns % 2 == 1
 
 
 def _below(value: float) -> float:

@@ -7,6 +7,7 @@ mode under a key that serves one mask of one sum, so the counter may start at ze
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -61,6 +62,12 @@ def shared_secret(private: bytes, public: bytes) -> bytes:
 def derive(secret: bytes, purpose: str, *parts: bytes) -> bytes:
     """A key for one purpose in one context."""
     return HKDF(hashes.SHA256(), 32, None, statement(purpose, *parts)).derive(secret)
+
+
+def numbers(secret: bytes, purpose: str, *parts: bytes) -> Callable[[], int]:
+    """Random numbers of 128 bits, one at each call, which follow from a secret for one purpose in one context."""
+    cipher = Cipher(algorithms.AES256(derive(secret, purpose, *parts)), modes.CTR(bytes(16))).encryptor()
+    return lambda: int.from_bytes(cipher.update(bytes(16)), "big")
 
 
 def self_mask(seed: bytes, context: bytes, length: int) -> Words:
