@@ -172,6 +172,16 @@ def test_the_quality_that_was_asked_of_learn_is_kept_by_what_follows(folder, tmp
     assert answer("show", tmp_path / "gateway.yaml")["quality"] == 0.755
 
 
+def test_propensities_of_a_log_are_what_the_verdict_goes_by(folder, tmp_path):
+    rows = [f"{line},0.5" for line in lines(range(400), answers=1)]
+    rows[7] = "Who knows?,small,,0.0001,0.5"  # a row without a score
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join([f"{HEADER},propensity", *rows]) + "\n")
+    learned = answer("learn", log, "--out", tmp_path / "new")
+    found = answer("evaluate", folder / "first", log)
+    assert {each["judgement"]["propensities"] for each in (learned, found)} == {"logged"}
+
+
 def test_learning_together_is_learning_from_all_rows_and_growing_adds_the_same(folder, tmp_path):
     logs = (f"bank={folder}/bank.csv", f"clinic={folder}/clinic.csv")
     together = answer("learn", *logs, "--set", "bayes.cells=0,0", "--out", tmp_path / "both")

@@ -256,12 +256,14 @@ class Log:
 
         Parameters
         ----------
-        propensity : (n,) for each evaluation the chance that its model was among those asked its query; estimated if
-            there is none, from all folds, since it depends on no outcome
+        propensity : (n,) for each evaluation the chance that its model was among those asked its query; by default
+            the rows' own, estimated where some have none, from all folds, since it depends on no outcome
         """
         if not len(rows):
             raise BadInput("no evaluations to judge a router on")
         rows = rows.take(np.arange(len(rows)))  # queries that nobody answered say nothing
+        if propensity is None and rows.propensity is not None and np.isfinite(rows.propensity).all():
+            propensity = rows.propensity
         draw = np.random.default_rng(seed)
         group = np.unique(first_alike(rows), return_inverse=True)[1]
         fold = (draw.permutation(int(group.max()) + 1) % folds)[group]

@@ -57,13 +57,9 @@ def evaluate(
     saved = load(bundle)
     quality = quality_of(quality, saved)
     read = read_traffic(saved, log) or read_logs(voice, {"log": log}, saved)[0]
-    known = [name in saved.router.pool for name in read.rows.pool.names]
     rows = read.rows.over(saved.router.pool)
-    propensity = None
-    if read.propensity is not None:
-        propensity = read.propensity[[known[model] for model in read.rows.model.tolist()]]
     trained = _is_trained_on(saved, read)
-    verdict, outcomes = judged(rows, _learner(saved, rows, trained), quality, propensity)
+    verdict, outcomes = judged(rows, _learner(saved, rows, trained), quality)
     warnings = [TRAINED] if trained else []
     say_verdict(voice, verdict)
     for warning in warnings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,14 @@ from fedrouter.errors import BadInput
 if TYPE_CHECKING:
     from fedrouter.bundle import Bundle
     from fedrouter.encoders import EncoderIdentity
-    from fedrouter.evaluations import Evaluations, Floats, Unscored
+    from fedrouter.evaluations import Evaluations, Unscored
 
 
 @dataclass(frozen=True)
 class Log:
     """One owner's log: a file, or requests that a gateway routed.
 
-    ``propensity`` ``(n,)`` is what the log says of the chance of each evaluation; ``unscored`` rows count for costs,
-    and ``repeated`` ones were left out.
+    ``unscored`` rows count for costs, and ``repeated`` ones were left out.
     """
 
     owner: str
@@ -29,7 +28,6 @@ class Log:
     rows: Evaluations
     encoder: EncoderIdentity
     digest: str = ""
-    propensity: Floats | None = None
     unscored: Unscored | None = None
     repeated: int = 0
 
@@ -96,7 +94,6 @@ def _tell_unknown(voice: Voice, saved: Bundle, source: str, new: bool) -> None:
 
 def _of_file(owner: str, source: str, saved: Bundle | None, encoder: str | None) -> Log:
     from fedrouter.data.read import read
-    from fedrouter.data.source import Source
 
     with bars() as shown:
         dataset = read(
@@ -104,11 +101,7 @@ def _of_file(owner: str, source: str, saved: Bundle | None, encoder: str | None)
             encoder=encoder if saved is None else saved.encoder.name,
             watch=lambda done, total: shown.move("encoding", done, total),
         )
-    columns = Source(source)
-    chance = columns.numbers("propensity") if "propensity" in columns.names else None
-    return Log(
-        owner, source, dataset.evaluations, dataset.encoder, dataset.digest, chance, dataset.unscored, dataset.repeated
-    )
+    return Log(owner, source, dataset.evaluations, dataset.encoder, dataset.digest, dataset.unscored, dataset.repeated)
 
 
 def read_traffic(saved: Bundle, source: str) -> Log | None:
@@ -134,4 +127,4 @@ def read_traffic(saved: Bundle, source: str) -> Log | None:
     if not len(traffic.evaluations):
         reasons = ", ".join(f"{count:,} {why}" for why, count in traffic.left_out.items())
         raise BadInput(f"{source}: no request that the router can be judged on ({reasons or 'it has none'})")
-    return Log("gateway", source, traffic.evaluations, encoder, propensity=traffic.propensity)
+    return Log("gateway", source, replace(traffic.evaluations, propensity=traffic.propensity), encoder)

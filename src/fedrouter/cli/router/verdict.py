@@ -15,7 +15,7 @@ from fedrouter.errors import BadInput, MissingExtra
 if TYPE_CHECKING:
     from fedrouter.bundle import Bundle
     from fedrouter.data.overview import ModelRows
-    from fedrouter.evaluations import Evaluations, Floats
+    from fedrouter.evaluations import Evaluations
     from fedrouter.frontier import Verdict
     from fedrouter.frontier.outcomes import Learned, Outcomes
 
@@ -44,15 +44,12 @@ def judged(
     rows: Evaluations,
     learn: Callable[[Evaluations], Learned],
     quality: float,
-    propensity: Floats | None = None,
 ) -> tuple[Verdict, Outcomes | None]:
     """The verdict on routers that ``learn`` makes, and the outcomes it rests on; none if there are too few rows."""
     from fedrouter.frontier.logged import FOLDS, verdict_and_outcomes
 
     with bars() as shown:
-        return verdict_and_outcomes(
-            rows, _followed(learn, shown, FOLDS * (FOLDS + 1) // 2), quality, FOLDS, 0, propensity
-        )
+        return verdict_and_outcomes(rows, _followed(learn, shown, FOLDS * (FOLDS + 1) // 2), quality, FOLDS, 0, None)
 
 
 def _followed(learn: Callable[[Evaluations], Learned], shown: Bars, routers: int) -> Callable[[Evaluations], Learned]:
