@@ -50,9 +50,7 @@ def spent_in_session(connection: Connection, key: str, session: str) -> float:
 def _sums(dialect: str) -> Select[Any]:
     """Decisions summed by day, key and model, in the columns of `SUMS`."""
     d = DECISIONS.c
-    # The quotient has a fraction; SQLite's cast truncates it, PostgreSQL's would round.
-    days = d.time / DAY
-    day = cast(days if dialect == "sqlite" else func.floor(days), BigInteger)
+    day = whole(d.time / DAY, dialect)
     model = func.coalesce(d.served, d.chosen)
     compared = d.cost.is_not(None) & d.baseline_cost.is_not(None) & d.reason.not_in(UNROUTED)
     # A request with several attempts has the costs of all of them, and those of other models.
@@ -66,17 +64,22 @@ def _sums(dialect: str) -> Select[Any]:
         func.sum(func.coalesce(d.input_tokens, 0)).label("input_tokens"),
         func.sum(func.coalesce(d.output_tokens, 0)).label("output_tokens"),
         func.sum(func.coalesce(d.cost, 0.0)).label("cost"),
-        _sum_where(compared, d.cost).label("compared_cost"),
-        _sum_where(compared, d.baseline_cost).label("baseline_cost"),
+        sum_where(compared, d.cost).label("compared_cost"),
+        sum_where(compared, d.baseline_cost).label("baseline_cost"),
         func.sum(case((predicted, 1), else_=0)).label("predictions"),
-        _sum_where(predicted, d.predicted_cost).label("predicted_cost"),
-        _sum_where(predicted, d.cost).label("predicted_real_cost"),
+        sum_where(predicted, d.predicted_cost).label("predicted_cost"),
+        sum_where(predicted, d.cost).label("predicted_real_cost"),
         func.count(d.score).label("scored"),
         func.sum(func.coalesce(d.score, 0.0)).label("score"),
     ).group_by(day, d.key, model)
 
 
-def _sum_where(condition: ColumnElement[bool], value: ColumnElement[Any]) -> ColumnElement[Any]:
+def whole(quotient: ColumnElement[Any], dialect: str) -> ColumnElement[int]:
+    """A positive number without its fraction: SQLite's cast truncates it, PostgreSQL's would round."""
+    return cast(quotient if dialect == "sqlite" else func.floor(quotient), BigInteger)
+
+
+def sum_where(condition: ColumnElement[bool], value: ColumnElement[Any]) -> ColumnElement[Any]:
     return func.sum(case((condition, value), else_=0.0))
 
 

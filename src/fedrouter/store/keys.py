@@ -138,20 +138,10 @@ def _columns(settings: Mapping[str, Any]) -> dict[str, Any]:
 class Keys(Database):
     """The API keys of a store."""
 
-    def create_key(
-        self,
-        name: str,
-        daily_budget: float | None = None,
-        rate_per_minute: int | None = None,
-        admin: bool = False,
-        expires: float | None = None,
-        identity: str | None = None,
-        **more: Any,
-    ) -> tuple[str, str]:
+    def create_key(self, name: str, admin: bool = False, identity: str | None = None, **more: Any) -> tuple[str, str]:
         """Create a key, with any of :data:`SETTINGS`; returns its id and its token, which cannot be shown again."""
-        settings = {"name": name, "daily_budget": daily_budget, "rate_per_minute": rate_per_minute, "expires": expires}
         with self.writing() as connection:
-            return create_key(connection, admin, settings | more, identity)
+            return create_key(connection, admin, {"name": name, **more}, identity)
 
     def create_first_key(self, name: str) -> tuple[str, str] | None:
         """Create the operator's key if the store has no key; of several gateways that start at once, one does."""

@@ -9,12 +9,9 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
     Connection,
     and_,
     case,
-    cast,
     delete,
     func,
     insert,
@@ -22,6 +19,7 @@ from sqlalchemy import (
     tuple_,
 )
 
+from fedrouter.store.accounting import sum_where, whole
 from fedrouter.store.engine import upsert
 from fedrouter.store.keys import COLUMNS, hash_of, key_from, usable
 from fedrouter.store.records import UNROUTED, Key, Record
@@ -57,11 +55,8 @@ class Bucket:
 def activity(connection: Connection, since: float, step: float, key: str | None = None) -> list[Bucket]:
     """Decisions since a time, in buckets of ``step`` seconds, oldest first; of one key, or of all."""
     d = DECISIONS.c
-    quotient = d.time / step
-    # SQLite's cast truncates, PostgreSQL's would round.
-    sqlite = connection.dialect.name == "sqlite"
     groups = (
-        cast(quotient if sqlite else func.floor(quotient), BigInteger).label("bucket"),
+        whole(d.time / step, connection.dialect.name).label("bucket"),
         func.coalesce(d.served, d.chosen).label("model"),
         case((d.reason.in_(UNROUTED), 0), else_=1).label("routed"),
     )
@@ -70,12 +65,12 @@ def activity(connection: Connection, since: float, step: float, key: str | None 
         *groups,
         func.count(),
         func.sum(case((d.status.in_(ERRORS), 1), else_=0)),
-        _sum(d.cost.is_not(None), d.cost),
-        _sum(compared, d.cost),
-        _sum(compared, d.baseline_cost),
+        sum_where(d.cost.is_not(None), d.cost),
+        sum_where(compared, d.cost),
+        sum_where(compared, d.baseline_cost),
         func.count(d.score),
-        _sum(d.score.is_not(None), d.score),
-        _sum(d.score.is_not(None), d.score * d.score),
+        sum_where(d.score.is_not(None), d.score),
+        sum_where(d.score.is_not(None), d.score * d.score),
         func.sum(d.latency_ms),
     ).where(d.time >= since)
     if key is not None:
@@ -93,10 +88,6 @@ def spent_by_key(connection: Connection, since: float, key: str | None = None) -
     if key is not None:
         wanted = wanted.where(d.key == key)
     return {str(name): float(cost) for name, cost in connection.execute(wanted)}
-
-
-def _sum(condition: ColumnElement[bool], value: ColumnElement[Any]) -> ColumnElement[Any]:
-    return func.sum(case((condition, value), else_=0.0))
 
 
 # The log as the page lists it: the newest decisions that fit some filters, without embeddings, a page at a time.

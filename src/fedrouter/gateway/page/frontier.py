@@ -7,14 +7,13 @@ import math
 from typing import Any
 
 import numpy as np
-import orjson
 
 from fedrouter.estimates import Chooser
 from fedrouter.frontier.envelope import Envelope
 from fedrouter.gateway.gateway import Gateway
 from fedrouter.gateway.http import HttpError, Send
 from fedrouter.gateway.page.endpoint import PageEndpoint, Visit, checked, reply
-from fedrouter.gateway.routing.decision import TRADEOFF_SETTING
+from fedrouter.gateway.routes.tradeoff import put_default
 from fedrouter.gateway.routing.served import Served
 from fedrouter.store.page import recent
 from fedrouter.store.records import UNROUTED
@@ -35,15 +34,13 @@ async def frontier(gateway: Gateway, visit: Visit, send: Send) -> None:
 async def apply(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Set the dial of requests that set none, at every gateway on the store."""
     given = {"dial": checked((await visit.body("dial")).get("dial"), "dial", 0, 10)}
-    await gateway.administer(lambda: gateway.store.put_setting(TRADEOFF_SETTING, orjson.dumps(given).decode()))
-    gateway.decider.default.given = given
+    await put_default(gateway, given)
     await reply(send, given)
 
 
 async def reset(gateway: Gateway, visit: Visit, send: Send) -> None:
     """Go back to the config's dial, quality or λ."""
-    await gateway.administer(lambda: gateway.store.put_setting(TRADEOFF_SETTING, None))
-    gateway.decider.default.given = None
+    await put_default(gateway, None)
     await reply(send, {})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import Mapping
 
 import orjson
 
@@ -27,16 +27,21 @@ async def change(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     serving = gateway.bundles.current
     if bundle is not None and (serving is None or serving.digest != bundle):
         raise HttpError(409, "bundle: the gateway serves another router than this one.", "other_bundle", param="bundle")
-    await asyncio.to_thread(gateway.store.put_setting, TRADEOFF_SETTING, orjson.dumps(given).decode())
-    gateway.decider.default.given = given
+    await put_default(gateway, given)
     await _answer(gateway, send)
 
 
 async def reset(gateway: Gateway, request: HttpRequest, send: Send) -> None:
     for_admins(await admit(gateway, request))
-    await asyncio.to_thread(gateway.store.put_setting, TRADEOFF_SETTING, None)
-    gateway.decider.default.given = None
+    await put_default(gateway, None)
     await _answer(gateway, send)
+
+
+async def put_default(gateway: Gateway, given: Mapping[str, float] | None) -> None:
+    """Set λ, dial or quality of requests that set none at every gateway on the store; None: the config's again."""
+    text = None if given is None else orjson.dumps(given).decode()
+    await gateway.administer(lambda: gateway.store.put_setting(TRADEOFF_SETTING, text))
+    gateway.decider.default.given = given
 
 
 async def _answer(gateway: Gateway, send: Send) -> None:
