@@ -1,15 +1,19 @@
 """`learn` as a newcomer runs it: files in, a table, warnings, a verdict and a bundle out; and what grows from it."""
 
 import json
+import re
 import shlex
 
 import numpy as np
+import pandas
 import pytest
 
 from cli.command import answer, run
+from conftest import PROJECT
 from fedrouter.bundle import Provenance, load, save
 from fedrouter.cli.router.verdict import suggested
 from fedrouter.data import batches
+from fedrouter.data.partition import partition
 from fedrouter.data.read import read
 from fedrouter.encoders.feature_map import map_of_width
 from fedrouter.evidence import Evidence
@@ -64,6 +68,33 @@ def test_a_newcomer_gets_a_table_a_verdict_a_picture_and_a_command_that_works(fo
     command = done.stdout.partition("Next\n")[2].strip()
     again = run(*shlex.split(command)[1:], cwd=tmp_path)
     assert (again.returncode, "utility" in again.stdout) == (0, True)
+
+
+@pytest.mark.slow
+def test_the_three_commands_of_readme_on_a_real_log_of_one_answer_a_query(real_data, tmp_path):
+    text = (PROJECT / "README.md").read_text().partition("## I have a log")[2]
+    commands = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert [shlex.split(command)[1] for command in commands] == ["learn", "route", "evaluate"]
+    rows = read(real_data / "llmrouter_mix.parquet", encoder="static").evaluations
+    chosen = np.random.default_rng(0).permutation(rows.queries)[:600]
+    for client in partition(rows.of_queries(np.sort(chosen)), 2, model_alpha=50.0)[:2]:
+        own = client.train
+        assert len(own) == own.queries
+        columns = {
+            "prompt": [own.text[query] for query in own.query],
+            "model": [own.pool.names[model] for model in own.model],
+            "accuracy": own.accuracy,
+            "cost": own.cost,
+        }
+        pandas.DataFrame(columns).to_csv(tmp_path / ("bank.csv" if client.name.endswith("1") else "clinic.csv"))
+    for command in commands:
+        done = run(*shlex.split(command, comments=True)[1:], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert ("Verdict: " in done.stdout) == (" route " not in command)
+        assert not re.search(r"Dollars a query|duplicates", done.stdout)
+        if "Next\n" in done.stdout:
+            pasted = run(*shlex.split(done.stdout.partition("Next\n")[2].strip())[1:], cwd=tmp_path)
+            assert (pasted.returncode, "utility" in pasted.stdout) == (0, True), pasted.stderr
 
 
 def test_one_answer_a_query_gets_a_verdict_too(tmp_path):

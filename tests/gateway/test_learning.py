@@ -5,20 +5,24 @@ import http.server
 import json
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 
+from cli.command import answer
 from fedrouter.bundle import load
 from fedrouter.gateway.config import ExploreConfig, LearningConfig
+from fedrouter.gateway.config_file import read_config
 from fedrouter.gateway.upkeep import Learning
 from fedrouter.learning.learner import Version
 from fedrouter.learning.promise import Kept
 from fedrouter.store import evidence
 from fedrouter.store.records import new_id
 from gateway.running import SQL, config_for, eventually
+from gateway.upstreams import ControlledUpstream
 
 
 @pytest.fixture
@@ -161,6 +165,33 @@ def test_feedback_takes_the_id_of_the_answer_itself(start, config):
     assert sent.json()["outcome"] == "stored"
     for wrong in ({"id": "nobody-knows", "score": 1}, {"id": "x" * 300, "score": 1}, {"score": 1}):
         assert gateway.http.post("/v1/feedback", json=wrong).status_code in (400, 404)
+
+
+def test_a_newcomer_s_gateway_over_three_upstreams_learns_from_scores_by_the_answer_s_id(start, tmp_path):
+    """The steps of docs/start.md: `init`, `serve`, OpenAI's SDK, and feedback until another model is asked."""
+    names, out = ("numbered/small", "numbered/medium", "numbered/large"), tmp_path / "gateway.yaml"
+    with ExitStack() as opened:
+        upstreams = {name: ControlledUpstream() for name in names}
+        for each in upstreams.values():
+            opened.callback(each.stop)
+        models = [word for name in names for word in ("--model", f"{name}={upstreams[name].url}")]
+        prices = [word for place, name in enumerate(names) for word in ("--price", f"{name}={10**place}/{10**place}")]
+        answer("init", *models, *prices, "--out", out)
+        config = read_config(out)
+        gateway = start(config.replace(store=f"sqlite:///{tmp_path}/log.db", server=config.server.replace(port=0)))
+        messages = [{"role": "user", "content": SQL}]
+
+        def best():
+            return gateway.http.post("/v1/route", json={"messages": messages}).json()["ranking"][0]["model"]
+
+        before, client = best(), gateway.openai()
+        for name in names * 10:
+            done = client.chat.completions.create(model=name, messages=messages)
+            body = {"id": done.id, "score": float(name != before)}
+            assert gateway.http.post("/v1/feedback", json=body).json()["outcome"] == "stored"
+        assert all(upstreams[name].asked == {name: 10} for name in names)
+        assert eventually(lambda: best() != before, 60)
+        assert client.chat.completions.create(model="auto", messages=messages).choices[0].message.content
 
 
 def test_an_id_that_an_upstream_gave_twice_is_refused_unless_only_one_of_the_answers_is_the_keys(start, config):

@@ -225,6 +225,8 @@ class ControlledUpstream:
             with_usage = bool((request.get("stream_options") or {}).get("include_usage"))
             return await self._stream(request, writer, behavior, chunks(request["model"], with_usage))
         more = {"system_fingerprint": "fp_1", "unknown": {"kept": [1.0, 1e3]}}
+        if behavior == "numbered":  # each answer has an identifier of its own, as real ones have
+            more["id"] = f"{model}-{self.asked[model]}"
         if request.get("tools"):
             message = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
             more["choices"] = [{"index": 0, "message": message, "finish_reason": "tool_calls"}]
