@@ -15,6 +15,7 @@ from fedrouter.learning.learner import Learner, Version, first_version, learned_
 from fedrouter.learning.online import OnlineRouter
 from fedrouter.prior import guesses
 from fedrouter.store import evidence as table
+from fedrouter.store.records import new_id
 from fedrouter.store.store import Store
 from learning.logs import ENCODER, learned, record, records_of
 
@@ -185,6 +186,20 @@ def test_a_row_whose_transaction_ends_after_that_of_a_later_row_is_counted(log, 
         counted = other.submit(later)
         wait([counted], timeout=0.5)
     assert counted.result() + learner.count() == 2
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_transaction_that_hangs_keeps_nobody_from_appending(log, world, rows):
+    records, learner = logged(rows, world), learner_of(log, world)
+    with ThreadPoolExecutor(2) as others:
+        with log.writing() as hanging:
+            log.insert(hanging, records[:1])
+            log.append(records[1:2])
+            counted = others.submit(learner.count)
+            while not counted.done():
+                others.submit(log.append, [replace(records[2], id=new_id())]).result(timeout=30)
+            assert counted.result() == 0
+        assert learner.count() == len(list(log.rows()))
 
 
 def test_two_learners_at_once_count_every_row_once(log, world, rows, monkeypatch):

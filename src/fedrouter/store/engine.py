@@ -19,6 +19,11 @@ from fedrouter.errors import BadInput, FedrouterError, MissingExtra
 BUSY_SECONDS = 10.0
 """Seconds that a writer waits for another process's transaction on the same SQLite file."""
 APPENDS = 0x6665_6476  # any number that no other program locks
+UNDER_WAY = f"""
+    SELECT virtualtransaction FROM pg_locks JOIN pg_database ON oid = database
+    WHERE datname = current_database() AND locktype = 'advisory' AND classid = 0 AND objid = {APPENDS}"""
+APPEND_SECONDS, APPEND_LOOK = 1.0, 0.005
+"""Seconds to wait for transactions that append, and between two looks at them."""
 EXPECTED = "expected sqlite:///PATH or postgresql://USER@HOST/DATABASE"
 
 
@@ -145,13 +150,25 @@ def _reason(error: DBAPIError) -> str:
     return f"{str(error.orig).splitlines()[0]}{f' ({state})' if state else ''}"
 
 
-def appending(connection: Connection, *, alone: bool = False) -> None:
-    """Begin to append decisions or scores, before a row is locked; or wait, ``alone``, until nobody does.
+def appending(connection: Connection) -> None:
+    """Begin to append decisions or scores: say so before they get places, and before a row is locked.
 
     In PostgreSQL transactions end in another order than their rows got places. SQLite has one writer anyway.
     """
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}({APPENDS})")
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({APPENDS})")
+
+
+def appended(connection: Connection) -> bool:
+    """Wait until the transactions that append now have ended, which keeps nobody from appending; False if one hangs."""
+    until, under_way = time.monotonic() + APPEND_SECONDS, None
+    while connection.dialect.name == "postgresql" and time.monotonic() < until:
+        now = set(connection.exec_driver_sql(UNDER_WAY).scalars())
+        under_way = now if under_way is None else under_way & now
+        if not under_way:
+            return True
+        time.sleep(APPEND_LOOK)
+    return not under_way
 
 
 def upsert(connection: Connection, table: Table) -> Any:

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, case, delet
 
 from fedrouter.errors import FedrouterError
 from fedrouter.evidence import Sums
-from fedrouter.store.engine import appending, upsert
+from fedrouter.store.engine import appended, upsert
 from fedrouter.store.tables import DECISIONS, EVIDENCE, FEEDBACK, MARKS, VERSIONS
 
 DAY = 86_400
@@ -87,12 +87,11 @@ PLACES = select(
 
 def new_rows(connection: Connection, most: int) -> News | None:
     """What is new in the log, at most so many decisions and scores; None if nothing is."""
-    appending(connection, alone=True)
     *before, last_decision, last_score = connection.execute(PLACES).one()
-    connection.rollback()  # nobody has to wait for the rest
     ends = [max(before[0], last_decision), max(before[1], last_score)]  # retention may have deleted the last ones
-    if ends == before:
+    if ends == before or not appended(connection):
         return None
+    connection.rollback()  # to see what they have appended
     asked, sent = (
         connection.execute(wanted, {"after": mark, "end": end, "most": most}).all()
         for wanted, mark, end in zip((ASKED, SCORED), before, ends, strict=True)
