@@ -336,3 +336,12 @@ def test_answers_that_broke_off_say_nothing_of_costs(log, world, rows):
     learner = learner_of(log, world)
     learner.count()
     assert learner.evidence().levels[:, 1, 0].sum() == 100 << 32
+
+
+def test_answers_that_broke_off_are_left_out_of_what_was_kept_after_a_restart_too(log, world, rows):
+    records = [replace(each, quality=0.95) for each in logged(rows, world)]
+    learner = learner_of(log, world)
+    learner.evidence()
+    log.append([*records[:100], *(replace(each, status="client_gone") for each in records[100:120])])
+    learner.count()
+    assert learner.version(0.95).kept.answers == learner_of(log, world).version(0.95).kept.answers == 100

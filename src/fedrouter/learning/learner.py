@@ -254,7 +254,7 @@ class Learner:
         return self._added
 
     def _read_window(self) -> None:
-        records = self._store.latest_scored(self._window.most)
+        records = [record for record in self._store.latest_scored(self._window.most) if record.status == "ok"]
         own = [NewRow._make(getattr(record, name) for name in NewRow._fields) for record in reversed(records)]
         self._window = Window()
         self._window.add(self._answers(own))
