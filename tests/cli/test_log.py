@@ -9,7 +9,7 @@ import pytest
 
 from cli.command import answer, run
 from fedrouter.data.read import read
-from fedrouter.store import Record, new_id
+from fedrouter.store.records import Record, new_id
 from fedrouter.store.store import Store
 
 

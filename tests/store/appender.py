@@ -5,8 +5,7 @@ import os
 import sys
 import time
 
-from fedrouter.store import Record, new_id
-from fedrouter.store.records import SentScore
+from fedrouter.store.records import Record, SentScore, new_id
 from fedrouter.store.store import Store
 from fedrouter.store.writer import Writer
 

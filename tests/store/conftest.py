@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedrouter.store import Record, new_id
+from fedrouter.store.records import Record, new_id
 from postgres import clear, databases
 
 

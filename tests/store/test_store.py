@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from fedrouter.errors import BadInput
-from fedrouter.store import Record, new_id
 from fedrouter.store.engine import StoreFailed
+from fedrouter.store.records import Record, new_id
 from fedrouter.store.store import PAGE, Store
 
 

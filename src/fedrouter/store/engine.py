@@ -150,6 +150,12 @@ def _reason(error: DBAPIError) -> str:
     return f"{str(error.orig).splitlines()[0]}{f' ({state})' if state else ''}"
 
 
+def take_turns(connection: Connection, table: Table) -> None:
+    """Let no other transaction change a table until this one ends. SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
+
+
 def appending(connection: Connection) -> None:
     """Begin to append decisions or scores: say so before they get places, and before a row is locked.
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, text, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from fedrouter.errors import BadInput
-from fedrouter.store.engine import Database
+from fedrouter.store.engine import Database, take_turns
 from fedrouter.store.records import Key
 from fedrouter.store.tables import KEYS
 
@@ -117,8 +117,7 @@ def all_keys(connection: Connection) -> list[Key]:
 
 def _require_other_admin(connection: Connection, identity: str) -> None:
     """:class:`LastAdmin` if this key is the only admin key that can be used; two that disable each other wait here."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
+    take_turns(connection, KEYS)
     now = time.time()
     admins = {key.id for key in all_keys(connection) if key.admin and usable(key, now)}
     if admins == {identity}:
@@ -146,8 +145,7 @@ class Keys(Database):
     def create_first_key(self, name: str) -> tuple[str, str] | None:
         """Create the operator's key if the store has no key; of several gateways that start at once, one does."""
         with self.writing() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"))
+            take_turns(connection, KEYS)
             if connection.execute(select(func.count()).select_from(KEYS)).scalar():
                 return None
             return create_key(connection, True, {"name": name})

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from fedrouter.errors import BadInput
 from fedrouter.store.accounting import Accounting, spent, spent_in_session
-from fedrouter.store.engine import upsert
+from fedrouter.store.engine import take_turns, upsert
 from fedrouter.store.records import BundleRow
 from fedrouter.store.tables import (
     BUNDLES,
@@ -206,7 +206,7 @@ class Agreements(Accounting):
     def set_current(self, digest: str, path: str) -> BundleRow:
         """Make a bundle current; nothing is added if it already is, as when several gateways start."""
         with self.writing() as connection:
-            _take_turns(connection)
+            take_turns(connection, BUNDLES)
             now = switches(connection, 1)
             if not now or (now[0].digest, now[0].path) != (digest, path):
                 connection.execute(insert(BUNDLES).values(digest=digest, path=path, at=time.time()))
@@ -229,7 +229,7 @@ class Agreements(Accounting):
         None: no bundle is left, so that gateways serve what they learn.
         """
         with self.writing() as connection:
-            _take_turns(connection)
+            take_turns(connection, BUNDLES)
             found = switches(connection)
             if not found:
                 raise BadInput("rollback: no bundle was put into service; gateways on this store serve what they learn")
@@ -244,8 +244,3 @@ def switches(connection: Connection, most: int = 2) -> list[BundleRow]:
         select(b.place, b.digest, b.path, b.at).where(b.withdrawn.is_(None)).order_by(b.place.desc()).limit(most)
     )
     return [BundleRow(*row) for row in found]
-
-
-def _take_turns(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("LOCK TABLE bundles IN SHARE ROW EXCLUSIVE MODE"))

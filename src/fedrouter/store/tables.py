@@ -271,7 +271,7 @@ def create_tables(connection: Connection, where: str) -> None:
     Two processes that start at once take turns: SQLite's writing transaction is a lock, and in PostgreSQL an advisory
     lock is taken.
     """
-    take_turns(connection)
+    lock_schema(connection)
     found = version(connection)
     if found == VERSION:
         return
@@ -294,11 +294,11 @@ def index_conversations(connection: Connection) -> None:
     Not in every store: conversations are in no order, so that this index takes as long to write as all the rest of a
     row, and only processes that share them need it.
     """
-    take_turns(connection)
+    lock_schema(connection)
     connection.execute(text("CREATE INDEX IF NOT EXISTS decisions_by_session ON decisions (session, time)"))
 
 
-def take_turns(connection: Connection) -> None:
+def lock_schema(connection: Connection) -> None:
     """Wait for other processes that change the schema."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
