@@ -203,8 +203,7 @@ def curve_of(found: Coefficients, phi: Floats, share: float, correction: float =
     if share:
         # A draw is followed at its own λ for the same share, which is the one that it has along its own curve.
         worth = np.array(explored).T
-        places = [_last(row, value) for value in along for row in each]
-        lost = worth[np.tile(np.arange(len(each)), len(along)), places].reshape(len(along), -1).mean(axis=1)
+        lost = worth[np.arange(len(each)), _last(each, along)].mean(axis=1)
         lost = (lost + accuracy.mean(axis=0)[levels.argmax(axis=1)].mean() / level + accuracy.mean() / level) / 3
         along = (1 - share) * along + share * lost
     return Curve(SHAPES / span, along + correction, each, levels, span)
@@ -216,10 +215,10 @@ def _mean(accuracy: Floats, values: Floats) -> Floats:
     return np.asarray(chosen[..., 0].mean(axis=-1))
 
 
-def _last(kept: Floats, share: float) -> int:
-    """The place of the largest λ that keeps a share; the first if none does."""
-    enough = np.flatnonzero(kept >= share - CLOSE)
-    return int(enough[-1]) if len(enough) else 0
+def _last(kept: Floats, shares: Floats) -> Integers:
+    """The places ``(S, D)`` of the largest λ that keep shares ``(S,)`` along curves ``(D, L)``; 0 where none does."""
+    enough = kept >= shares[:, None, None] - CLOSE
+    return np.asarray((enough * np.arange(kept.shape[1])).max(axis=-1))
 
 
 def left_out(router: BayesRouter, phi: Floats, model: Integers, score: Floats) -> Floats:
