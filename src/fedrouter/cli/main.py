@@ -109,7 +109,7 @@ def common(
 
 
 EXTRAS = dict.fromkeys(("pyarrow", "scipy", "sklearn", "threadpoolctl"), ("Reading tables and learning", "learn"))
-EXTRAS["flwr"] = ("A federation across machines", "flower")
+EXTRAS |= {"flwr": ("A federation across machines", "flower"), "sqlalchemy": ("The evaluation log", "serve")}
 """What needs a package, and its extra, for packages that several rooms import where they need them."""
 
 

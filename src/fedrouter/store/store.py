@@ -7,12 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Self
 
-from fedrouter.errors import MissingExtra
-
-try:
-    from sqlalchemy import Connection, Engine, bindparam, func, insert, select, tuple_, update
-except ImportError:
-    raise MissingExtra("The evaluation log", "serve") from None
+from sqlalchemy import Connection, Engine, bindparam, func, insert, select, tuple_, update
 
 from fedrouter.store.engine import appending, engine_of
 from fedrouter.store.keys import Keys

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from fedrouter.errors import BadInput, MissingExtra
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
 
-try:
-    from sqlalchemy import (
-        BigInteger,
-        Boolean,
-        Column,
-        Connection,
-        Double,
-        Identity,
-        Index,
-        Integer,
-        LargeBinary,
-        MetaData,
-        Table,
-        Text,
-        func,
-        insert,
-        inspect,
-        select,
-        text,
-    )
-except ImportError:
-    raise MissingExtra("The evaluation log", "serve") from None
+from fedrouter.errors import BadInput
 
 VERSION = 14
 """Version of the schema; raised when the tables change, because a store of another version is refused."""
