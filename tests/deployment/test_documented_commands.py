@@ -78,6 +78,8 @@ def test_the_page_on_federations_runs_as_printed_in_at_most_eight_commands_to_a_
     assert load(tmp_path / "bank" / "bundle").router.family == "bayes"
     for words in ("3 of 3", "Being a member is worth", "What left bank", "to the bit", "coordinator: stopped"):
         assert words in printed
+    for name in ("bank", "clinic", "school"):  # on one terminal with the others
+        assert f"{name}: masked: answered" in printed
     first = blocks.split("fedrouter federation run")[0]
     assert len(re.findall(r"^fedrouter ", first, re.MULTILINE)) + 1 <= 8
     assert len((PROJECT / "docs/federation.md").read_text().splitlines()) < 200

@@ -23,7 +23,7 @@ from fedrouter.federation.federation import EVERYONE, Federation, NothingToLearn
 from fedrouter.federation.frame import Frame
 from fedrouter.federation.member import asking
 from fedrouter.federation.message import Reply, Request, from_fields, to_fields
-from fedrouter.federation.noise import Noise
+from fedrouter.federation.noise import ABOUT, Noise
 from fedrouter.federation.secagg.aggregator import Aggregator
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, SEALED, SHARE, Announcement, threshold
 from fedrouter.federation.secagg.primitives import WORD, Sums
@@ -248,14 +248,14 @@ class _Run:
         if rows < job.least_rows:
             self._coordinator.close_epoch(self._terms.epoch, GIVEN_UP)
             raise TooFewRows(
-                f"the members have about {rows:,} new queries, an epoch needs {job.least_rows:,}; nothing has left "
-                "them. Run it again when their logs have grown"
+                f"the members have about {rows:,} new queries ({ABOUT}), an epoch needs {job.least_rows:,}; nothing "
+                "has left them. Run it again when their logs have grown"
             )
         if rows < FEW_ROWS and not job.consent:
             noise = Noise(self._terms.epsilon, self._terms.delta)
             found = noise.sigma * sum(1 / each.divisor for each in announced.values()) ** 0.5
             words = _in_words(noise, found, len(announced))
-            raise NeedsConsent(f"the members have about {rows:,} new queries. {words}")
+            raise NeedsConsent(f"the members have about {rows:,} new queries ({ABOUT}). {words}")
 
     def _shared(self, announced: Mapping[str, Announcement]) -> tuple[list[str], dict[str, dict[str, bytes]]]:
         asked = {name: each.pack() for name, each in announced.items()}

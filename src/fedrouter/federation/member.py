@@ -23,7 +23,7 @@ from fedrouter.federation.frame import Frame
 from fedrouter.federation.identity import Identity
 from fedrouter.federation.journal import Journal, Queries
 from fedrouter.federation.message import from_fields, to_fields
-from fedrouter.federation.noise import ROUNDED, Noise, colluders, tolerated_dropouts
+from fedrouter.federation.noise import ABOUT, ROUNDED, Noise, colluders, tolerated_dropouts
 from fedrouter.federation.policy import Policy
 from fedrouter.federation.secagg.participant import ANNOUNCEMENT, Announcement, Participant, State
 from fedrouter.federation.secagg.primitives import LARGEST, Sums, numbers
@@ -222,7 +222,7 @@ class Member:
         participant = self._participant(terms, fresh=True)
         announced = participant.announce(stated, divisor)
         self._keep(terms, participant)
-        words = f"keys for this epoch; {stated:,} new queries, rounded; noise of σ²/{divisor}; models that it declares"
+        words = f"keys for this epoch; about {stated:,} new queries ({ABOUT}); noise of σ²/{divisor}; declared models"
         return {
             "announcement": announced.pack(),
             "head": self.journal.head,

@@ -29,6 +29,8 @@ COUNT_EPSILON: Final = 0.1
 """The part of ε for the number of new queries."""
 ROUNDED: Final = 100
 """That number is rounded down to a multiple of this."""
+ABOUT: Final = f"each member's number with noise, rounded down to {ROUNDED}"
+"""Why nobody but the member itself knows it exactly."""
 BITS: Final = 128
 """Random bits at a time."""
 Draw = Callable[[], int]

@@ -102,7 +102,7 @@ def join(
         f"{len(declared)} models, whose names the other members will see: {plain(', '.join(declared))}"
     )
     voice.say(f"[bold]Coordinator[/] {plain(invited.address)}, fingerprint {invited.fingerprint}")
-    voice.say(f"[bold]This member[/] fingerprint {request.fingerprint}")
+    voice.say(f"[bold]Member {plain(directory.name)}[/] fingerprint {request.fingerprint}")
     voice.say(f"Send this request to the coordinator (also in {plain(directory.request)}):\n{text}")
     if as_json:
         print_line({"event": "joined", "name": directory.name, "fingerprint": request.fingerprint, "request": text})

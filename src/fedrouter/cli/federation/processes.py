@@ -35,7 +35,7 @@ def coordinator(path: CoordinatorPath, as_json: Json = False) -> None:
         if as_json:
             print_line({"event": "ready", "invitation": invitation, "fingerprint": fingerprint, "port": directory.port})
 
-    run_coordinator(directory, on_ready, lambda text: _say(voice, text))
+    run_coordinator(directory, on_ready, lambda text: _say(voice, directory.path.name, text))
 
 
 def member(
@@ -63,13 +63,14 @@ def run_here(voice: Voice, directory: MemberDirectory, user: str | None, relay: 
     voice.say(f"[bold]Member {plain(directory.name)}[/] is running   (Ctrl+C stops it)")
     if user is None and relay is None:
         voice.warn(
-            "the SuperNode runs as this user, so an app that the coordinator sends could read the log and the keys; "
-            "--supernode-user or --relay keeps them apart (docs/federation.md, Who can read what)"
+            f"{plain(directory.name)}: the SuperNode runs as this user, so an app that the coordinator sends could "
+            "read the log and the keys; --supernode-user or --relay keeps them apart (docs/federation.md, Who can read "
+            "what)"
         )
     if voice.as_json:
         print_line({"event": "running", "name": directory.name})
-    run_member(directory, lambda text: _say(voice, text), user, relay)
-    voice.say("Stopped")
+    run_member(directory, lambda text: _say(voice, directory.name, text), user, relay)
+    voice.say(f"{plain(directory.name)}: stopped")
 
 
 def stop(path: DirectoryPath, as_json: Json = False) -> None:
@@ -87,7 +88,8 @@ def stop(path: DirectoryPath, as_json: Json = False) -> None:
     voice.result({"directory": str(directory.path), "stopped": stopped})
 
 
-def _say(voice: Voice, text: str) -> None:
-    voice.say(f"{shown_time(time.time())}   {plain(text)}")
+def _say(voice: Voice, name: str, text: str) -> None:
+    # With the name: on one machine several members and the coordinator may print on one terminal.
+    voice.say(f"{shown_time(time.time())}   {plain(name)}: {plain(text)}")
     if voice.as_json:
-        print_line({"event": "message", "text": text})
+        print_line({"event": "message", "name": name, "text": text})

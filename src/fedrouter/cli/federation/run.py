@@ -122,12 +122,14 @@ class _Shown:
 
 
 def _finish(voice: Voice, last: Mapping[str, Any], shown: _Shown) -> None:
+    from fedrouter.federation.noise import ABOUT
+
     inside = last["survivors"]
     personal = last["family"] == DEFAULT
     what = f"{last['numbers']:,} numbers, a total" if personal else f"a {last['family']} router"
     voice.say(
-        f"\n[bold]Epoch {last['epoch']}[/]: {what} of {len(inside)} members with about {last['rows']:,} queries: "
-        f"{_names(inside)}"
+        f"\n[bold]Epoch {last['epoch']}[/]: {what} of {len(inside)} members with about {last['rows']:,} new queries "
+        f"({ABOUT}): {_names(inside)}"
     )
     for sentence in shown.claims:
         voice.say(plain(sentence))
