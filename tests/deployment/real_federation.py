@@ -155,6 +155,8 @@ def command_of(pid):
 
 
 def kill_all(pids):
+    """Kill processes; how many there were."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    return len(pids)
