@@ -1,7 +1,7 @@
 """The gateway beside LiteLLM's proxy and Portkey's gateway: throughput, added latency, memory, start, in one run.
 
 All forward to the same upstream, which answers at once; it and the load are processes of their own (traffic.py).
-Writes docs/results/gateway.md. The others want environments of their own:
+Writes out/gateway.md. The others want environments of their own:
 
     python3 -m venv out/litellm-venv && out/litellm-venv/bin/pip install 'litellm[proxy]'
     npm install --prefix out/portkey @portkey-ai/gateway
@@ -341,7 +341,7 @@ def main() -> None:
     given.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     given.add_argument("--rounds", type=int, default=3)
     given.add_argument("--paced", type=float, help="only streams with a pace, for so many seconds")
-    given.add_argument("--out", type=Path, default=PROJECT / "docs" / "results" / "gateway.md")
+    given.add_argument("--out", type=Path, default=PROJECT / "out" / "gateway.md")
     chosen = given.parse_args()
     texts = list(dict.fromkeys(simulated_world().evaluations.text or ()))[:PROMPTS]
     if chosen.paced:
@@ -414,6 +414,7 @@ def main() -> None:
         *(cells, several, servers, asked, reasons, logged, len(texts)),
         *(others.cores(), load, chosen.seconds, chosen.rounds, versions),
     )
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
     chosen.out.write_text(page.text())
     print(page.text())
 

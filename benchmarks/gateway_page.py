@@ -1,4 +1,4 @@
-"""docs/results/gateway.md, from what benchmarks/gateway.py measured."""
+"""The tables of out/gateway.md, from what benchmarks/gateway.py measured."""
 
 from __future__ import annotations
 
@@ -25,31 +25,6 @@ TARGETS = {"portkey": 2.0, "litellm": 15.0}
 MAX_ADDED = 3.0
 """Milliseconds that may be added to such a request at one connection."""
 Of = Callable[[Measured], float]
-SERVERS = """\
-## Which HTTP server
-
-Tried: granian 2.8, uvicorn 0.49 with httptools, with h11. Microseconds of processor time for a request with 100 of
-Python: 140, 120, 191.
-
-|  | granian | httptools | h11 |
-|---|---|---|---|
-| 200 MB of trailers | refused | kept | refused |
-| trailers become headers | no | yes | no |
-| half a head is closed | yes | no | no |
-| HTTP/1.0 gets chunks | no | yes | no |
-
-Granian served 2,000 connections and ended streams at SIGTERM. It stays: a request that does nothing takes 36 µs with
-it and 30 with httptools, and the gateway took 389 and 390 µs (cached), 568 and 484 (streams), without learning, at
-load average 16; the subclass of uvicorn's protocol before took 263 and 366. Remembering what exploration draws and
-adding metrics up later brought 390 to 301 (load average 5; subclass 211, uvicorn 340): 1.38 times (target 1.1,
-missed). A gateway that learned took 345 (cached), 800 (unique, 1,500) and 484 (streams), 1.6, 1.6 and 1.5 times, when
-it still rewrote each row that it counted. Medians of 4 to 6 rounds at 32 connections, checkouts in turn.
-
-One process, without the encoder's second, answered 101% as many requests with prompts of 1,500 characters: that one
-is gone. Streams of 40 tokens at 20 a second: no error, no row lost; first token p99 5 ms at 200 for two minutes and
-41 ms at 400 for one; directly 1 ms. Ten minutes of mixed traffic over failing upstreams: 170 MB in the second quarter,
-177 in the last. `pip install 'fedrouter[serve]'` into a fresh environment: 29 packages, 183 MB.
-"""
 
 
 def taking_part(workload: str) -> list[str]:
@@ -94,7 +69,6 @@ class Page:
             self._latency(),
             self._bound(),
             "",
-            *SERVERS.splitlines(),
             "",
             "## Start and memory",
             "",

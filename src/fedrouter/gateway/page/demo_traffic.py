@@ -67,8 +67,7 @@ class SimulatedTraffic:
         estimates, tradeoff = serving.estimate(self._embeddings[query]), gateway.decider.default_tradeoff(serving)
         known = ~np.isnan(estimates.accuracy)
         best = choose(estimates.accuracy, estimates.cost, tradeoff, known)
-        drawn = estimates.drawn
-        assert drawn is not None
+        drawn = estimates.draws()
         choice = self._explorer.choose(
             best, utility(drawn, np.broadcast_to(estimates.cost, drawn.shape), tradeoff), known, serving.asked
         )

@@ -406,7 +406,7 @@ class Decider:
             previous = self._sticky_model(context, ranking.utility, best, tradeoff)
             if previous is not None:
                 chosen, reason = previous, "sticky"
-            elif self._explorer.share and serving is not None and estimates.drawn is not None:
+            elif self._explorer.share and serving is not None and estimates.has_draws:
                 quality = self._quality(context.options)
                 rates = None if quality is None else serving.points.of_quality_drawn(quality)
                 cases = ranking.cases(rates, serving.levels)

@@ -52,8 +52,7 @@ class Ranking:
         Kept for the same ``rates``: they are the same array as long as the same quality is asked for.
         """
         if self._cases is None or self._cases[0] is not rates:
-            drawn = self._estimates.drawn
-            assert drawn is not None
+            drawn = self._estimates.draws()
             keep = None if rates is None or levels is None else ToKeep(rates, levels)
             values = under_draws(drawn, self._estimates.cost, self._tradeoff, keep)
             self._cases = rates, best_of(values if self._slow is None else values - self._slow, self.known)
@@ -75,8 +74,8 @@ class Ranking:
 class QueryEstimates:
     """Predicted accuracy and cost of each of the gateway's models for one query, ``(M,)``; NaN where unknown.
 
-    ``drawn`` is the way to the accuracy ``(D, M)`` under draws of the posterior, which is taken on first use, and
-    ``error`` that to its standard errors ``(M,)``, which otherwise follow from the draws.
+    ``drawn`` is the way to the accuracy ``(D, M)`` under draws of the posterior, which are too many to be kept for each
+    cached prompt, and ``error`` that to its standard errors ``(M,)``, which otherwise follow from the draws.
     """
 
     def __init__(
@@ -97,29 +96,29 @@ class QueryEstimates:
         nothing = np.full(models, np.nan)
         return cls(None, nothing, nothing, nothing)
 
-    @cached_property
-    def drawn(self) -> Floats | None:
-        """Accuracy under each draw ``(D, M)``; None where the router has no draws."""
-        return None if self._drawn is None else self._drawn()
+    @property
+    def has_draws(self) -> bool:
+        """Whether the router has draws."""
+        return self._drawn is not None
+
+    def draws(self) -> Floats:
+        """Accuracy under each draw ``(D, M)``, of a router that has some."""
+        assert self._drawn is not None
+        return self._drawn()
 
     @cached_property
     def error(self) -> Floats:
         """Standard errors of the accuracy, ``(M,)``."""
         if self._error is None:
-            return np.full(len(self.accuracy), np.nan) if self.drawn is None else self.drawn.std(axis=0)
+            return self.draws().std(axis=0) if self.has_draws else np.full(len(self.accuracy), np.nan)
         return self._error() if callable(self._error) else self._error
 
     def costing_at_least(self, least: Floats) -> QueryEstimates:
         """The same where no model costs less than ``least`` ``(M,)``, which may be the input of a long conversation."""
         if not (self.cost < least).any():
             return self
-        return QueryEstimates(
-            self.embedding, self.accuracy, np.maximum(self.cost, least), lambda: self.error, self._drawn and self._draws
-        )
-
-    def _draws(self) -> Floats:
-        assert self.drawn is not None
-        return self.drawn
+        cost = np.maximum(self.cost, least)
+        return QueryEstimates(self.embedding, self.accuracy, cost, lambda: self.error, self._drawn)
 
     def ranking(self, allowed: Flags, tradeoff: float, slow: Floats | None = None) -> Ranking:
         """The allowed models ``(M,)`` ranked at one λ, less ``slow`` ``(M,)``; the latest few rankings are kept."""
